@@ -1,1 +1,1 @@
-"""Runs probes in processes of their own and takes in what they return."""
+"""Runs each probe in a process of its own and handles the results."""

@@ -28,17 +28,17 @@ from nodevitals.wire import (
 READ_BYTES = 256 * 1024
 STDERR_BYTES = 64 * 1024
 MAX_STDERR_CHARACTERS = 2000
-# One for each probe that is open there, and some more.
+# A worker sends one per probe that it keeps open; the limit leaves room for more.
 MAX_WANTED = 64
 
 
 class Worker:
-    """One worker process. The code that starts it sets the callbacks, and `replies`, the type
-    of what it sends.
+    """One worker process. The code that starts it sets the callbacks, and `replies`: the type of
+    the messages that the worker sends.
 
-    `requested`: when, on the monotonic clock. `pid`: None until it is started. `signalled`: the
-    last signal that was delivered to it. `adopted`: its fork server is gone, and the agent itself
-    is its parent now.
+    `requested`: the monotonic time of the request to start it. `pid`: None until it has started.
+    `signalled`: the last signal that was delivered to it. `adopted`: its fork server has ended,
+    and the agent itself is now its parent.
     """
 
     def __init__(
@@ -72,18 +72,18 @@ class Worker:
 
     @property
     def open(self) -> bool:
-        """Whether messages can arrive: the process has not ended, as far as is known."""
+        """Whether messages can arrive: no end of the process has been seen yet."""
         return self._open
 
     def send(self, *messages: msgspec.Struct) -> None:
-        """Queue messages; what does not fit now goes when it can."""
+        """Queue messages; what the socket cannot take now is sent later."""
         self._wanted = 0
         for message in messages:
             self._unsent += frame(message)
         self._flush()
 
     def stderr_tail(self) -> str:
-        """The last part of what it wrote to stderr since the last call, on one line."""
+        """The end of what the worker wrote to stderr since the last call, on one line."""
         data = b""
         with contextlib.suppress(BlockingIOError, OSError):
             data = os.read(self._stderr, STDERR_BYTES)
@@ -91,14 +91,14 @@ class Worker:
         return text[-MAX_STDERR_CHARACTERS:]
 
     def drain(self) -> None:
-        """Read what an ended worker has left in its channel: one frame at most."""
+        """Read what an ended worker left in its channel: at most one frame."""
         for _ in range(MAX_FRAME_BYTES // READ_BYTES + 1):
             if self._open:
                 self._read()
         self.close_channel()
 
     def close_channel(self) -> None:
-        """Read nothing more from it."""
+        """Close the channel: nothing more is read from the worker."""
         if self._open:
             self._open = False
             self._selector.unregister(self._channel)

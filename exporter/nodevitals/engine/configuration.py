@@ -1,8 +1,8 @@
-"""The targets of a configuration, and the reading of both configuration files.
+"""Reads both configuration files and plans the targets.
 
 In: paths, or a checked configuration. Out: what the agent uses, or every problem, one line each. A
-running agent calls `load` in a process that may hang or crash alone: the agent itself opens no file
-that can hang.
+running agent calls `load` in a process of its own, which may hang or crash without the agent: the
+agent itself opens no file that can hang.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Read = TypeVar("Read")
 
 
 def load(files: Files) -> Loaded:
-    """Read, check and plan. Never raises."""
+    """Read and check the files, and plan the targets. Never raises."""
     errors: list[str] = []
     unreadable: list[str] = []
     planned = _attempt(_read, files.config, errors, unreadable)
@@ -64,7 +64,7 @@ def _read(path: str | None) -> Loaded:
 
 
 def framed(loaded: Loaded) -> bytes:
-    """The reply to the agent; an error where it is too large for one."""
+    """The frame that replies to the agent; an error where the reply is too large for a frame."""
     try:
         return frame(loaded)
     except ProtocolError as error:
@@ -72,8 +72,8 @@ def framed(loaded: Loaded) -> bytes:
 
 
 def plan_targets(checked: Config, only: Iterable[str] | None = None) -> list[TargetSpec]:
-    """The targets of a configuration, of the probes that are not off; of those in `only`, when
-    given.
+    """The targets of the probes that the configuration does not turn off; with `only`, of these
+    probes alone.
     """
     chosen = set(probes.registered()) if only is None else set(only)
     targets: list[TargetSpec] = []
@@ -99,7 +99,7 @@ def plan_targets(checked: Config, only: Iterable[str] | None = None) -> list[Tar
 
 
 def _planned(kind: type[Probe], settings: ProbeSettings, timing: Timing) -> list[TargetSpec]:
-    """The targets of one probe; one with a problem where they cannot run."""
+    """The targets of one probe; where they cannot run, one target with its `problem`."""
     problem = kind.unusable
     if not problem:
         try:

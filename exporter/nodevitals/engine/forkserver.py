@@ -1,10 +1,10 @@
-"""The process that forks, kills and reaps workers: a fork of the agent, or where there was one
-before, `python -m nodevitals.engine.forkserver FD`.
+"""The process that forks, kills and reaps workers. The first one is a fork of the agent; one that
+replaces it is `python -m nodevitals.engine.forkserver FD`.
 
-It is single-threaded, has imported every module that a worker needs, opens no file but /proc, and
-exchanges datagrams with the agent on descriptor FD. Only it reaps, so no process id is reused
-unnoticed: a worker's group is signalled while the worker is still unreaped. When the agent ends,
-it ends everything it started within a second, and exits.
+It has one thread, has imported every module that a worker needs, opens no file but /proc, and
+exchanges datagrams with the agent on descriptor FD. No other process reaps workers, so no process
+id is reused unnoticed: a worker's group is signalled while the worker is still unreaped. When the
+agent ends, the fork server ends everything that it started within a second, and exits.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ from nodevitals.wire import decode, encode
 
 # A probe starts one tool at a time; this many processes in one session is a fork bomb.
 MAX_PROCESSES_PER_WORKER = 64
-# Of the time that looking for such workers may take, while the node has ever more threads.
+# Share of the time that the search for such workers may take while the node gets more threads.
 STORM_SHARE = 0.05
 LOOK_SECONDS = 0.05
-# A worker is watched closely after its start and after it was signalled: then it is a resident
-# between runs, or in a call that the agent's deadline ends.
+# A worker is watched closely for this time after its start and after a signal. An older one is a
+# resident between runs, or it is in a call that the agent's deadline ends.
 YOUNG_SECONDS = 10.0
 LOOK_SHARE = 0.1
 """Of a worker's age: how long until the next look at it. One that is forked now and then, and waits
 for other targets, would cost 200 looks."""
 LOOK_AT_RESIDENTS_SECONDS = 10.0
-# Kernels without CONFIG_PROC_CHILDREN have no /proc/PID/task/TID/children: orphans are found by
-# walking /proc, 5 microseconds per process, within this share of the time.
+# Kernels without CONFIG_PROC_CHILDREN have no /proc/PID/task/TID/children: the fork server walks
+# /proc to find orphans, which takes 5 microseconds per process, within this share of the time.
 WALK_SHARE = 0.0005
 END_SECONDS = 1.0
 MAX_DATAGRAM_BYTES = 4096
-# More than the agent has open at its start.
+# More descriptors than the agent has open at its start.
 MAX_DESCRIPTORS = 256
-# It uses little CPU time, and needs it at once: a fork bomb takes all processors.
+# The fork server needs little CPU time, but at once, also while a fork bomb uses all processors.
 NICE = -10
 
 
@@ -73,7 +73,7 @@ class ForkServer:
     """Workers by number and by process id, and the loop that serves them."""
 
     def __init__(self, control: socket.socket) -> None:
-        # recv_fds takes flags and ignores them (CPython 3.9 to 3.13), so not by MSG_DONTWAIT.
+        # CPython 3.9 to 3.13 ignore the flags of recv_fds: MSG_DONTWAIT has no effect there.
         control.setblocking(False)
         self._control = control
         self._wakeup_read, wakeup_write = os.pipe()
@@ -187,8 +187,8 @@ class ForkServer:
             worker = self._workers.pop(info.si_pid, None)
             if worker is not None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(info.si_pid, signal.SIGKILL)  # what it left in its group
-                # Without any newer process id on the node, it has started no process.
+                    os.killpg(info.si_pid, signal.SIGKILL)  # processes that it left in its group
+                # If its process id is the newest of the node, it has started no process.
                 self._look_for_orphans |= load_average().last_pid != info.si_pid
             os.waitid(os.P_PID, info.si_pid, os.WEXITED | os.WNOHANG)
             if worker is not None:
@@ -208,8 +208,8 @@ class ForkServer:
             self._walk()
 
     def _is_storm(self) -> bool:
-        """Whether the node has so many more threads that one worker may have too many: then it is
-        worth a walk.
+        """Whether the node got so many threads that one worker may have too many processes: only
+        then is a walk of /proc worth its cost.
         """
         threads = load_average().threads
         if self._calm_threads is None or threads < self._calm_threads:
@@ -221,7 +221,7 @@ class ForkServer:
         return True
 
     def _walk(self) -> None:
-        """Look at every process of the node: costly, so rare where nothing is wrong."""
+        """Look at every process of the node. This is costly, so it is rare where all is well."""
         started = time.monotonic()
         sessions: dict[int, int] = {}
         own = []
@@ -243,12 +243,12 @@ class ForkServer:
         for pid in orphans:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        # Look again until none is left: each may leave children of its own behind.
+        # Look again until no orphan is left: each may leave children of its own.
         self._look_for_orphans = bool(orphans)
 
     def _end_everything(self) -> None:
-        """TERM, up to a second of grace, KILL. What does not end then is stuck in the kernel,
-        with PDEATHSIG pending.
+        """Send SIGTERM, wait up to a second, send SIGKILL. A process that does not end then is
+        stuck in the kernel, with PDEATHSIG pending.
         """
         for worker in list(self._pids):
             self._signal_group(worker, signal.SIGTERM)
@@ -261,7 +261,8 @@ class ForkServer:
         time.sleep(0.02 if self._pids else 0)
         self._reap()
         self._walk()
-        # What is killed leaves its children to us: they would outlive us as children of init.
+        # The fork server inherits the children of killed processes: without this loop they would
+        # outlive it as children of init.
         deadline = time.monotonic() + END_SECONDS
         while self._look_for_orphans and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -277,20 +278,20 @@ class ForkServer:
         self._flush()
 
     def _flush(self) -> None:
-        """Send what the agent can take: it may be stopped, or have 300 messages unread."""
+        """Send what the socket takes: the agent may be stopped, or have 300 unread messages."""
         try:
             while self._unsent:
                 self._control.send(self._unsent[0])
                 self._unsent.popleft()
         except BlockingIOError:
             pass
-        except OSError:  # the agent is gone, which the next receive finds
+        except OSError:  # the agent is gone; the next receive notices it
             self._unsent.clear()
 
 
 def make_ready() -> None:
-    """Import what workers need, and keep the collector from writing into these pages: the workers
-    share them.
+    """Import what workers need, and keep the garbage collector from writing to the memory that
+    the workers share.
     """
     preload()
     prepare()
@@ -299,13 +300,13 @@ def make_ready() -> None:
 
 
 def become_fork_server(control: int) -> NoReturn:
-    """Turn a fresh fork of the agent, which had one thread and was made ready, into its fork
-    server; never returns.
+    """Turn a new fork of the agent into its fork server; never returns. The agent must have called
+    `make_ready` and have had one thread.
     """
     status = 1
     try:
         os.setsid()  # a terminal's ^C is for the agent
-        os.chdir("/")  # a mount that we stand on cannot be undone
+        os.chdir("/")  # the working directory's mount could not be unmounted
         signal.set_wakeup_fd(-1)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
@@ -314,16 +315,16 @@ def become_fork_server(control: int) -> NoReturn:
         _serve(control, ready=True)
         status = 0
     except BaseException:
-        traceback.print_exc()  # finally ends the process before Python would
+        traceback.print_exc()  # `finally` ends the process before Python prints it
         raise
     finally:
-        # Skips exit hooks and flushes of the agent's, which are not ours to run.
+        # Does not run the agent's exit hooks, nor flush its buffers.
         os._exit(status)
 
 
 def _serve(control: int, ready: bool = False) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # only the agent's end of file ends it
+        signal.signal(number, signal.SIG_IGN)  # it ends when the agent closes the socket
     become_subreaper()
     set_name(FORK_SERVER)
     set_nice(NICE)
@@ -336,7 +337,7 @@ def _serve(control: int, ready: bool = False) -> None:
 
 
 def main() -> NoReturn:
-    """Serve on the inherited descriptor named by the only argument."""
+    """Serve on the inherited descriptor that the only argument gives."""
     _serve(int(sys.argv[1]))
     os._exit(0)
 

@@ -1,9 +1,9 @@
-"""The fork server as the agent has it: a child, and a socket to it on which nothing blocks.
+"""The agent's side of the fork server: a child process, and a non-blocking socket to it.
 
-In: commands, with the descriptors that go with them. Out: a call for each reply. The first fork
-server is a fork of the agent, before that has a thread or has read its configuration: both share
-the pages of all modules, and a worker has none of the agent's secrets. One that replaces it is a
-new program: the agent has threads then.
+In: commands, with their descriptors. Out: a call for each reply. The first fork server is a fork
+of the agent, made before the agent has a thread or has read its configuration: both share the
+memory of all modules, and a worker has none of the agent's secrets. One that replaces it is a new
+program, because the agent has threads then.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from nodevitals.engine.protocol import FromForkServer, Ping
 from nodevitals.linux.host import Clock
 from nodevitals.wire import ProtocolError, decode, encode
 
-# On a node whose processors or disk are overloaded, the fork server may get no CPU time for
-# seconds; to replace it costs every run in flight.
+# On a node with overloaded processors or disks, the fork server may get no CPU time for seconds;
+# replacing it would lose every run in flight.
 SILENCE_SECONDS = 10.0
-# With nothing to do for it; each command has a reply as well.
+# A ping is sent only where there is no command: each command has a reply as well.
 PING_SECONDS = 5.0
 MAX_DATAGRAM_BYTES = 4096
 
 
 class ServerProcess(Protocol):
-    """A child: what `subprocess.Popen` and `ForkedProcess` have in common."""
+    """A child process: the methods common to `subprocess.Popen` and `ForkedProcess`."""
 
     pid: int
     returncode: Optional[int]
@@ -69,10 +69,10 @@ class ForkedProcess:
 
 
 def fork_server(control: int) -> ServerProcess:
-    """A fork of this process that serves on the descriptor.
+    """Start a fork of this process that serves on the descriptor.
 
-    What workers need is imported before: what the fork server imported itself would be written into
-    9 MiB of pages that it then no longer shares with the agent.
+    It is called after the import of all that workers need: imports in the fork server itself would
+    write to 9 MiB of memory, which it would then no longer share with the agent.
     """
     from nodevitals.engine.forkserver import become_fork_server, make_ready
 
@@ -84,12 +84,12 @@ def fork_server(control: int) -> ServerProcess:
 
 
 def execute_server(control: int) -> ServerProcess:
-    """A new program that serves on the descriptor."""
+    """Start a new program that serves on the descriptor."""
     return subprocess.Popen(
         [sys.executable, "-m", "nodevitals.engine.forkserver", str(control)],
         pass_fds=(control,),
         stdin=subprocess.DEVNULL,
-        cwd="/",  # `-m` looks there for modules, and a mount we stand on cannot be undone
+        cwd="/",  # `-m` looks for modules there, and its mount could not be unmounted
         start_new_session=True,  # a terminal's ^C is for the agent
     )
 
@@ -108,7 +108,7 @@ class Control:
         self._selector = selector
         self._clock = clock
         self._on_reply = on_reply
-        # What the socket could not take yet: it holds about 300 unread commands.
+        # Commands that the socket could not take yet: it holds about 300 unread ones.
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
         self._next_ping = 0.0
         self.open = True
@@ -121,7 +121,7 @@ class Control:
 
     @property
     def wake(self) -> float:
-        """When `ping` is due, or a reply."""
+        """When the next ping, or an expected reply, is due."""
         return self._next_ping if self.answer_due == math.inf else self.answer_due
 
     def ping(self, now: float) -> None:
@@ -144,7 +144,7 @@ class Control:
             self.answer_due = now + patience_seconds
 
     def read(self) -> None:
-        """Take in the replies that have arrived."""
+        """Read and report the replies that have arrived."""
         while self.open:
             try:
                 data = self._socket.recv(MAX_DATAGRAM_BYTES)
@@ -161,7 +161,7 @@ class Control:
                 self._on_reply(reply)
 
     def close(self) -> None:
-        """Close the socket, which ends the fork server; drop what was not sent."""
+        """Close the socket, which ends the fork server; drop unsent commands."""
         if self.open:
             self.open = False
             self._selector.unregister(self._socket)
@@ -184,7 +184,7 @@ class Control:
                 _close_all(descriptors)
         except BlockingIOError:
             pass
-        except OSError:  # the fork server is dead, which `Processes.tick` finds
+        except OSError:  # the fork server is dead; `Processes.tick` notices it
             while self._unsent:
                 _close_all(self._unsent.popleft()[1])
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)

@@ -1,8 +1,8 @@
-"""When a target runs and what is done to a run that does not end: times in, commands out.
+"""Decides when a target runs, and how a run that does not end is stopped.
 
-Pure: it holds no process and no clock. The supervisor calls `command` for what to do now, does it,
-and reports the outcome. At most one process lives per target; one that cannot be reaped is not
-replaced.
+In: times and events. Out: commands. It holds no process and no clock: the supervisor asks
+`command` what to do now, executes it, and reports the outcome. At most one process lives per
+target; one that cannot be reaped is not replaced.
 
     WAITING ─► RUNNING ─► LINGERING ─► WAITING        a result, then the process ends
                   │ deadline    (a resident: IDLE until its next run)
@@ -49,8 +49,8 @@ class Command(Enum):
 
 
 class Lifecycle:
-    """One target's schedule and phase. `spread` in [0, 1) places its runs in the interval;
-    `start_seconds` come on top of the timeout for the first run of a process.
+    """One target's schedule and phase. `spread` in [0, 1) is the place of its runs in the interval;
+    the first run of a process may take `start_seconds` longer than the timeout.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Lifecycle:
 
     @property
     def due(self) -> float:
-        """When the next run is due; during a run, when this one was."""
+        """When the next run is due; during a run, when that run was due."""
         return self._due
 
     @property
@@ -93,13 +93,13 @@ class Lifecycle:
         return self._leaving and self.phase is Phase.WAITING
 
     def overdue(self, now: float) -> float:
-        """Seconds since the begin of a run that is past its deadline, else 0."""
+        """Seconds since the start of a run that is past its deadline, otherwise 0."""
         late = self.phase in (Phase.TERMINATING, Phase.KILLED, Phase.STUCK)
         return now - self.began if late and not self._answered else 0.0
 
     def command(self, now: float, last_signal: int = signal.SIGKILL) -> Command | None:
-        """What to do now, once; None when nothing is. `last_signal` is the last one that was
-        delivered to the process.
+        """What to do now; each command is returned once, None where nothing is due. `last_signal`
+        is the last signal that was delivered to the process.
         """
         if now < self.wake:
             return None
@@ -119,14 +119,14 @@ class Lifecycle:
         if self.phase is Phase.TERMINATING:
             self._enter(Phase.KILLED, now + REAP_SECONDS)
             return Command.KILL
-        if last_signal != signal.SIGKILL:  # the fork server has no CPU time: this proves nothing
+        if last_signal != signal.SIGKILL:  # not delivered yet: the process is not known to be stuck
             self._limit = now + REAP_SECONDS
             return None
         self._enter(Phase.STUCK, math.inf)
         return Command.ABANDON
 
     def answered(self, now: float, stays: bool) -> None:
-        """A result came in time; `stays` when the process waits for another run."""
+        """A result came in time; `stays`: the process waits for another run."""
         self._answered = True
         self._failures = 0
         self._plan(now)
@@ -134,17 +134,18 @@ class Lifecycle:
         self._enter(Phase.IDLE if stays else Phase.LINGERING, now + GRACE_SECONDS)
 
     def broke(self, now: float) -> None:
-        """The process sent what no worker sends: it is ended like one past its deadline."""
+        """The process sent invalid data: end it like one past its deadline."""
         if self.phase not in (Phase.RUNNING, Phase.IDLE, Phase.LINGERING):
             return  # it is being ended
         self._answered = False
         self._enter(Phase.RUNNING, now)
 
     def exited(self, now: float, again: bool = False) -> bool:
-        """The process is reaped. Whether it failed: ended without a result, or uncalled for.
+        """The process is reaped. Returns whether it failed: it ended without a result, or without
+        a command to end.
 
-        `again`: try again at once, the first time: it was lost with its fork server, the next run
-        will avoid what this one hung in, or that has returned.
+        `again`: retry at once after a first failure: the process was lost with its fork server, the
+        next run will avoid the call in which this one hung, or that call has returned.
         """
         failed = not self._answered or self.phase is Phase.IDLE
         if failed:
@@ -157,15 +158,15 @@ class Lifecycle:
         return failed
 
     def hurry(self, now: float, waited: bool = False) -> None:
-        """Run as soon as possible, unless it waits out a failure; `waited`: its failures were only
-        that it had to wait.
+        """Run as soon as possible, but not before the end of a back-off; `waited`: there is no
+        back-off, as its runs failed only because they had to wait for the old process.
         """
         self._failures = 0 if waited else self._failures
         if self._failures == 0:
             self._due = min(self._due, now)
 
     def change(self, timing: Timing, now: float) -> None:
-        """Run by another timing, the next time soon, and in a new process."""
+        """Use another timing: the next run comes soon, in a new process."""
         self.timing = timing
         self.interval_seconds = timing.interval_seconds
         self._origin = now + self._spread * timing.interval_seconds
@@ -184,26 +185,27 @@ class Lifecycle:
             self._plan(now)
 
     def retire(self, now: float) -> None:
-        """No more runs; a process that lives is ended."""
+        """Start no more runs, and end a live process."""
         self._leaving = True
         if self.phase in (Phase.RUNNING, Phase.IDLE):
             self._answered = True  # its result is not used any more
             self._enter(Phase.LINGERING, now)
 
     def _plan(self, now: float) -> None:
-        """The next place in the interval; after a failed process no sooner than the back-off.
+        """Plan the next run at its place in the interval; after a failed process not before the end
+        of the back-off.
 
-        Missed places are left out: a node that slept does not run everything at once.
+        Missed runs are skipped: after a suspend, a node does not run everything at once.
         """
         interval = self.interval_seconds
         place = math.floor((now - self._origin) / interval) + 1
         if self._failures > 1:
             wait = min(LONGEST_BACKOFF_SECONDS, interval * 2.0 ** min(self._failures - 1, 10))
-            # From where the run was meant to begin: it always begins a little late.
+            # Counted from the planned start of the run: the real start is always a little later.
             allowed = (self._scheduled + wait - self._origin) / interval
             place = max(place, math.ceil(allowed - 1e-6))
         self._due = self._origin + place * interval
-        if self._outdated and not self._failures:  # this run had the settings of before
+        if self._outdated and not self._failures:  # this run had the old settings
             self._due = self._soon(now)
 
     def _soon(self, now: float) -> float:

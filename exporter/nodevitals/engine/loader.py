@@ -1,7 +1,8 @@
-"""The agent's side of loading the configuration: a process with a deadline, at most one at a time.
+"""Loads the configuration in a process with a deadline, at most one at a time.
 
-In: the paths of the files. Out: one call with what was loaded or why not, `LOAD_SECONDS` later at
-most. A process that SIGKILL does not end hangs in the kernel, and is not replaced until it ends.
+In: the paths of the files. Out: one call with the loaded configuration or its errors, after at most
+`LOAD_SECONDS`. A process that SIGKILL does not end hangs in the kernel; it is not replaced until it
+ends.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Loader:
 
     @property
     def busy(self) -> bool:
-        """Whether a load is under way, or its process is about to end."""
+        """Whether a load is in progress, or its process has not ended yet."""
         return self._worker is not None and not self.stuck
 
     @property
@@ -48,7 +49,7 @@ class Loader:
         return self._limit
 
     def start(self, files: Files, done: Callable[[Loaded], None]) -> None:
-        """Load these files and call `done`. Not while it is busy."""
+        """Load these files, then call `done`. Must not be called while `busy`."""
         if self._worker is not None:
             text = "the process of the last load still hangs; another is started when it ends"
             done(Loaded(errors=(f"{files}: {text}",)))
@@ -82,7 +83,7 @@ class Loader:
         self._finish(Loaded(errors=(text,)))
 
     def _finish(self, loaded: Loaded) -> None:
-        """Report, and end the process: it has nothing more to do."""
+        """Report the outcome, and end the process, which has nothing more to do."""
         done, self._done = self._done, None
         if done is None:
             return

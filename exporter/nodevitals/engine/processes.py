@@ -2,8 +2,8 @@
 
 The agent starts workers here; callbacks report their results and their end. Nothing blocks. A
 fork server that dies, or does not reply for ten seconds, is killed and replaced: its workers get
-the kernel's PDEATHSIG, the agent adopts and reaps them, and one that cannot die stays known here
-until it does, so that nothing is ever started on top of it.
+the kernel's PDEATHSIG, and the agent adopts and reaps them. A worker that cannot die is kept here
+until it ends, so that no second process is started for its target.
 """
 
 from __future__ import annotations
@@ -36,22 +36,24 @@ from nodevitals.linux.host import Clock
 from nodevitals.linux.process import become_subreaper, children, processes
 from nodevitals.wire import Wanted
 
-# Targets with equal intervals meet again after one interval; a process costs megabytes meanwhile.
+# Targets with equal intervals run together again only after one interval; until then each idle
+# process costs megabytes.
 IDLE_SECONDS = 2.0
 MAX_IDLE = 16
 
 LOOK_SECONDS = 0.25
-# Importing from a cold or slow disk takes its time.
+# The fork server's imports may come from a slow disk.
 FIRST_ANSWER_SECONDS = 30.0
 SWEEP_SECONDS = 10.0
-# A fork server that ends before it has answered once would end again: a broken installation.
+# Longest wait before a restart: a fork server that ended before its first reply, as in a broken
+# installation, would end again.
 LONGEST_RESTART_SECONDS = 30.0
-# More targets than that wait for their turn: processes that compete for CPU time and memory end no
-# sooner. A run takes milliseconds, so what is older than a second waits for something.
+# More targets than that wait: processes that compete for CPU time and memory end no sooner. A run
+# takes milliseconds, so a process that is older than a second waits for something else.
 MAX_UNSTARTED = 16
 MAX_YOUNG = 64
 YOUNG_SECONDS = 1.0
-# For one that is killed to be reaped; one that hangs in the kernel is left to init.
+# Time to reap a killed fork server; one that hangs in the kernel is left to init.
 KILL_SECONDS = 1.0
 LOST = "lost with the fork server"
 
@@ -61,22 +63,22 @@ log = logging.getLogger(__name__)
 class _Idle(NamedTuple):
     worker: Worker
     until: float
-    """When it is ended, unless it is the one that was used last."""
+    """When the worker is ended, unless it is the one that was used last."""
 
 
 class IdleWorkers:
-    """Worker processes between two targets: most runs take less time than a fork.
+    """Worker processes that wait for the next target: most runs take less time than a fork.
 
-    In: workers whose run has ended well, of probes that leave nothing behind. Out: a worker for the
-    next run. One waits for as long as it takes; more, which served runs at the same time, only for
-    a few seconds. A process runs one target at a time, so one that hangs holds up only that one.
-    `end` sends SIGKILL to a worker: it holds nothing that is lost.
+    In: workers after a successful run of a probe that leaves nothing behind. Out: a worker for the
+    next run. One worker waits without a limit; others, which served runs at the same time, for a
+    few seconds. A process runs one target at a time, so a hang delays only that target. `end` sends
+    SIGKILL to a worker: an idle one has nothing to lose.
     """
 
     def __init__(self, end: Callable[[Worker], None]) -> None:
         self._kill = end
         self._waiting: list[_Idle] = []
-        """The one that was used last comes last."""
+        """In the order of use: the last one was used last."""
 
     @property
     def wake(self) -> float:
@@ -84,7 +86,7 @@ class IdleWorkers:
         return self._waiting[0].until if len(self._waiting) > 1 else math.inf
 
     def put(self, worker: Worker, now: float) -> None:
-        """Take in a worker that waits for a job."""
+        """Add a worker that waits for a job."""
         self._listen(worker)
         if worker.open and not worker.adopted and len(self._waiting) < MAX_IDLE:
             self._waiting.append(_Idle(worker, now + IDLE_SECONDS))
@@ -92,29 +94,29 @@ class IdleWorkers:
             self._discard(worker)
 
     def take(self) -> Optional[Worker]:
-        """The worker that was used last and is still alive; None where none waits."""
+        """Take the worker that was used last of those alive; None where no worker waits."""
         self._waiting = [idle for idle in self._waiting if idle.worker.open]
         return self._waiting.pop().worker if self._waiting else None
 
     def expire(self, now: float) -> None:
-        """End those that were not needed for a while, but for the one that was used last."""
+        """End the workers that have waited too long, except the one that was used last."""
         for idle in self._waiting[:-1]:
             if idle.until <= now:
                 self._discard(idle.worker)
 
     def forget(self, worker: Worker) -> None:
-        """It has ended, or its fork server has."""
+        """Remove a worker that has ended, or whose fork server has."""
         self._waiting = [idle for idle in self._waiting if idle.worker is not worker]
 
     def _listen(self, worker: Worker) -> None:
-        """Expect nothing more of it: what it sends and its end are of no target."""
+        """Replace the callbacks: an idle worker's messages and its end concern no target."""
         worker.on_result = lambda _: self._discard(worker)
         worker.on_garbage = lambda _: self._discard(worker)
         worker.on_exit = lambda _: None
-        worker.stderr_tail()  # not of the next target
+        worker.stderr_tail()  # drops the output of the last target
 
     def _discard(self, worker: Worker) -> None:
-        """End one: it is not needed, or sends something without a run, as its memory may be
+        """End a worker that is not needed, or that sent something without a run: its memory may be
         damaged.
         """
         self.forget(worker)
@@ -141,8 +143,8 @@ class Processes:
         self.restarts = 0
 
     def start(self, fork: bool = False) -> None:
-        """Start the fork server. Returns at once; commands wait in its socket. `fork`: as a fork of
-        this process, which must have one thread then, and shares its memory with all workers.
+        """Start the fork server. Returns at once; commands wait in its socket. `fork`: start it as
+        a fork of this process, which must have one thread and shares its memory with all workers.
         """
         become_subreaper()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -152,7 +154,7 @@ class Processes:
         self._control.send(Ping(), patience_seconds=FIRST_ANSWER_SECONDS)
 
     def spawn(self, reuse: bool = False) -> Worker:
-        """A worker for a job: a new one, or with `reuse` one that was released.
+        """A worker for a job: a new one, or with `reuse` an idle one where there is one.
 
         Raises OSError when the agent is out of descriptors or waits to start a fork server.
         """
@@ -164,7 +166,7 @@ class Processes:
             raise OSError(errno.ESRCH, "no fork server")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         stderr_read, stderr_write = os.pipe()
-        # Non-blocking for the writer: a flood is lost at 64 KiB and blocks no process.
+        # Non-blocking for the writer: output beyond 64 KiB is lost and blocks no process.
         os.set_blocking(stderr_write, False)
         try:
             worker = Worker(self._next_number, self._selector, ours, stderr_read, now)
@@ -179,12 +181,12 @@ class Processes:
         return worker
 
     def release(self, worker: Worker) -> None:
-        """Keep a worker whose run has ended for another target, or end it."""
+        """Keep a worker for another target after its run, or end it."""
         self._idle.put(worker, self._clock.monotonic())
 
     def room(self, now: float) -> float:
-        """When another worker may start: now, when one gets older, or infinity: when a worker is
-        started or ends. Workers that hang get older; they do not hold up the others.
+        """When another worker may start: now, or when a young one is old enough; infinity: only
+        when a worker has started or ended. Workers that hang get older and delay no others.
         """
         newest = list(islice(reversed(self._workers.values()), MAX_YOUNG))
         if sum(worker.pid is None for worker in newest) >= MAX_UNSTARTED:
@@ -196,7 +198,7 @@ class Processes:
     def signal(self, worker: Worker, number: int) -> None:
         """Signal a worker's process group."""
         if worker.adopted and worker.pid is not None:
-            for deliver in (os.killpg, os.kill):  # unreaped and ours, so the id is still its own
+            for deliver in (os.killpg, os.kill):  # an unreaped child: its id was not reused
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     deliver(worker.pid, number)
             worker.signalled = number
@@ -204,7 +206,7 @@ class Processes:
             self._control.send(Kill(worker.number, number))
 
     def count(self) -> int:
-        """Workers that are not reaped."""
+        """Number of workers that are not reaped."""
         return len(self._workers)
 
     @property
@@ -224,8 +226,8 @@ class Processes:
         return wake
 
     def tick(self) -> None:
-        """Call when `wake` is due, after what has arrived was read: an agent that was stopped
-        itself must read the replies before it calls the fork server unresponsive.
+        """Call when `wake` is due, after everything that has arrived was read: an agent that was
+        stopped itself must read the replies before it judges the fork server unresponsive.
         """
         now = self._clock.monotonic()
         server, control = self._server, self._control
@@ -242,14 +244,14 @@ class Processes:
         self._reap_adopted(now)
 
     def stop(self) -> None:
-        """Tell the fork server to end everything, by closing our end."""
+        """Make the fork server end everything, by closing the agent's end of the socket."""
         if self._control is not None:
             self._control.close()
         for worker in self._workers.values():
             worker.close_channel()
 
     def wait(self, seconds: float) -> None:
-        """After `stop`, wait for the fork server to end everything; after so long, kill it."""
+        """After `stop`, wait until the fork server has ended everything; then kill it."""
         if not self._fork_server_ends(seconds):
             self._kill_fork_server()
             self._fork_server_ends(KILL_SECONDS)
@@ -296,7 +298,7 @@ class Processes:
         self.restarts += 1
         self._kill_fork_server()
         if control is not None:
-            control.read()  # what it has reported before
+            control.read()  # replies that it sent before
             control.close()
         if self._server is not None:
             self._former.append(self._server)
@@ -319,7 +321,7 @@ class Processes:
             log.error("cannot start the fork server: %s", error.strerror)
 
     def _reap_adopted(self, now: float) -> None:
-        """Reap workers of fork servers that are gone, and kill what those left behind."""
+        """Reap workers of ended fork servers, and kill the processes that those workers left."""
         self._former = [server for server in self._former if server.poll() is None]
         for worker in [worker for worker in self._workers.values() if worker.adopted]:
             if worker.pid is None or _reap(worker.pid):
@@ -337,13 +339,13 @@ class Processes:
         if own is None:
             try:
                 own = [process.pid for process in processes() if process.parent == os.getpid()]
-            except OSError:  # no descriptor left: the next look finds them
+            except OSError:  # no descriptor left: the next call finds them
                 own = []
         yield from (pid for pid in own if pid not in known)
 
 
 def _reap(pid: int) -> bool:
-    """Whether the child is gone: reaped now, or not (or no longer) a child."""
+    """Whether the child is gone: it is reaped now, or it is not a child of this process."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
@@ -361,7 +363,7 @@ def _alive(pid: int) -> bool:
 
 
 def describe_exit(status: int) -> str:
-    """How a process ended, for people: its exit status, or a signal's number negated."""
+    """How a process ended, as text. `status`: an exit status, or a signal's number negated."""
     if status < 0:
         with contextlib.suppress(ValueError):
             return f"killed by {signal.Signals(-status).name}"

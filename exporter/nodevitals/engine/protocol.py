@@ -1,8 +1,8 @@
-"""What the agent, its fork server and its workers send each other.
+"""The messages between the agent, its fork server and its workers.
 
-Worker channel: frames (`wire.py`), a Job first, then a Run for each run; back comes a ProbeResult
-each; or a Load, and back comes Loaded. Fork server: one msgpack message per SOCK_SEQPACKET
-datagram.
+Worker channel: frames (`wire.py`). The agent sends a Job, then a Run for each run; the worker
+replies to each Run with a ProbeResult. Or the agent sends a Load, and the worker replies with
+Loaded. Fork server: one msgpack message per SOCK_SEQPACKET datagram.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from nodevitals.web_config import WebConfiguration
 
 
 class TargetSpec(msgspec.Struct, frozen=True, array_like=True):
-    """One target as configured: `settings` is msgpack of its own settings. Equal specs are the same
-    target across a reload.
+    """One target as configured; `settings` is its own settings in msgpack. A target whose spec is
+    equal after a reload goes on.
     """
 
     probe: str
@@ -39,14 +39,14 @@ class TargetSpec(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Its identity in labels, in the journal and in the supervisor."""
+        """The target's identity in labels, in the journal and in the supervisor."""
         return self.probe, self.target
 
 
 class Job(msgspec.Struct, frozen=True, tag="job"):
-    """The probe and the target of the runs that follow: sent once, or where the process is shared
-    before each run. `settings` is msgpack of the target's settings; `required` makes the absence of
-    the hardware a failure; `shared`: the process may get the job of another target after a run.
+    """The probe and the target of the next runs: sent once, or before each run where the process is
+    shared. `settings`: the target's settings in msgpack. `required`: absent hardware is a failure.
+    `shared`: the process may get the job of another target after a run.
     """
 
     probe: str
@@ -59,9 +59,9 @@ class Job(msgspec.Struct, frozen=True, tag="job"):
 
 
 class Run(msgspec.Struct, frozen=True, tag="run", kw_only=True):
-    """Sent for each run. `state` is msgpack of the probe's State, or b'' where there is none yet;
-    `received`, `forgotten` and `interrupted` are as in `Readings`. `report_at`: when a run that
-    goes on reports what it has read, on the monotonic clock, which the processes share.
+    """Sent for each run. `state`: the probe's State in msgpack, or b'' where there is none yet.
+    `received`, `forgotten` and `interrupted`: as in `Readings`. `report_at`: the monotonic time,
+    equal in all processes, at which an unfinished run reports what it has read.
     """
 
     state: bytes = b""
@@ -88,8 +88,8 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What the agent uses of both files; or `errors`, one line each, and nothing else;
-    `invalid` where a file's content is wrong, False where files could not be read.
+    """What the agent uses of both files; or only `errors`, one line each. `invalid`: the content of
+    a file is wrong; False where a file could not be read.
     """
 
     labels: dict[str, str] = {}
@@ -133,8 +133,8 @@ class Signalled(msgspec.Struct, frozen=True, tag="signalled"):
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
-    """From the fork server: reaped, or never started. `status` is an exit code, or a signal's
-    number negated; `note` is the reason where the fork server ended it.
+    """From the fork server: the worker is reaped, or was never started. `status`: an exit code, or
+    a signal's number negated. `note`: the reason, where the fork server ended it.
     """
 
     worker: int

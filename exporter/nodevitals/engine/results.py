@@ -1,9 +1,9 @@
-"""What becomes of the results of runs: samples in the snapshot, counts and rows in the journal, the
-status of each target (`nodevitals_probe_*`), a log line per change, and a record for people.
+"""Handles the results of runs: it exposes samples, writes counts and rows to the journal, exposes
+the status of each target (`nodevitals_probe_*`), and logs changes.
 
-In: a ProbeResult, as a worker sent it or as it is made here for a run without one. A worker's
-memory may have been overwritten by a vendor's library, so everything is checked against the probe's
-families again. It is all used by the supervisor's thread alone.
+In: a ProbeResult, from a worker or made here for a run without one. A vendor's library may have
+overwritten a worker's memory, so every result is checked against the probe's families again. Only
+the supervisor's thread uses this module.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Intake:
-    """Takes the results of runs in."""
+    """Checks and exposes the results of runs."""
 
     def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
         self._snapshot = snapshot
@@ -49,7 +49,7 @@ class Intake:
     def finished(
         self, target: Target, result: ProbeResult, monotonic: float, wall: float
     ) -> ProbeResult:
-        """Take in what a run returned. The same result; a failure where it does not fit."""
+        """Expose what a run returned. Returns the result, or a failure where it is invalid."""
         try:
             lines = self._rendered(target, result)
             self._journal.add(target.kept, result.increments)
@@ -63,8 +63,8 @@ class Intake:
         return result
 
     def unfinished(self, target: Target, result: ProbeResult, monotonic: float) -> None:
-        """Expose what a run has read that will soon be past its deadline. Counters and state come
-        with a finished run only: the next one counts the same again. Raises InvalidSampleError.
+        """Expose what a run has read shortly before its deadline. Counters and state come only from
+        finished runs: the next run counts the same again. Raises InvalidSampleError.
         """
         lines = self._rendered(target, result)
         target.unfinished_at, target.unfinished_call = result.unfinished_at, result.text
@@ -80,19 +80,19 @@ class Intake:
 
 
 def without_readings(result: ProbeResult) -> ProbeResult:
-    """How a run ended, without what it has read: the snapshot and the journal have that."""
+    """The result without its readings, which are in the snapshot and the journal."""
     return msgspec.structs.replace(
         result, samples=(), increments=(), conditions=(), events=(), messages=(), state=b""
     )
 
 
 def has_news(result: ProbeResult) -> bool:
-    """Whether a run has read or counted anything; most runs of the kernel log have not."""
+    """Whether a run has read or counted anything; most runs of the kernel log do not."""
     return bool(result.samples) or any(increment.value for increment in result.increments)
 
 
 def timeout(target: Target, seconds: float, how: str) -> ProbeResult:
-    """The result of a run that was ended; `how` its process ended."""
+    """The result of a run that was ended at its deadline; `how`: how its process ended."""
     return ProbeResult(
         outcome="timeout",
         reason="timeout",
@@ -120,7 +120,7 @@ def failure(reason: str, text: str, trace: str = "") -> ProbeResult:
 
 
 class TargetView(NamedTuple):
-    """One target at one moment. Times are of the monotonic clock; None: there is none."""
+    """The state of one target at one moment. Times are monotonic, None where there is none."""
 
     probe: str
     target: str
@@ -171,7 +171,7 @@ class Status:
         self._views: dict[tuple[str, str], TargetView] = {}
 
     def views(self) -> tuple[TargetView, ...]:
-        """What people are shown of each target."""
+        """The records of all targets, for the status page."""
         return tuple(self._views.values())
 
     def begin(self, target: Target, now: float) -> None:
@@ -182,7 +182,7 @@ class Status:
         self.show(target, now)
 
     def count(self, target: Target, outcome: Outcome, urgent: bool) -> None:
-        """Count a run that has ended. One that ended as the run before it is not urgent."""
+        """Count an ended run; `urgent`: it ended in another way than the run before."""
         self._add(target, outcome, 1, urgent)
 
     def _add(self, target: Target, outcome: Outcome, amount: int, urgent: bool) -> None:
@@ -202,7 +202,7 @@ class Status:
                 self.show_counters(counted)
 
     def show(self, target: Target, now: float) -> None:
-        """Expose how a target's runs do. One that is absent and not expected has no status."""
+        """Expose a target's status. A target that is absent and not expected has none."""
         self._views[target.spec.key] = view_of(target, now)
         if target.absent:
             self._snapshot.put(target.status, {})
@@ -238,13 +238,13 @@ class Status:
         self._snapshot.put(Source("agent", "", "workers"), lines)
 
     def remove(self, target: Target) -> None:
-        """Expose nothing more of a target."""
+        """Stop exposing a target."""
         self._views.pop(target.spec.key, None)
         for source in (target.readings, target.status, target.kept):
             self._snapshot.drop(source)
 
     def log(self, target: Target, result: ProbeResult) -> None:
-        """Log a result where it differs from the one before, and the probe's own lines."""
+        """Log a result that differs from the one before, and the probe's own log lines."""
         state = state_of(result)
         name = " ".join(dict.fromkeys(target.spec.key))
         for note in result.notes:
@@ -261,5 +261,5 @@ class Status:
 
 
 def state_of(result: ProbeResult) -> str:
-    """One word for the log and the history."""
+    """The result as one word, for the log and the history."""
     return "ok" if result.outcome == "ok" else result.reason or result.outcome

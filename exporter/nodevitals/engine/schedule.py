@@ -1,7 +1,7 @@
-"""When each target runs, and when the snapshot is published.
+"""Decides when each target runs, and when the snapshot is published.
 
-In: targets whose lifecycle or samples have changed, leases of the hub, and the clock's time. Out:
-the targets to attend to now, the interval of each, and how long the loop may sleep.
+In: targets whose lifecycle or samples have changed, the hub's leases, and the time. Out: the
+targets to handle now, the interval of each, and how long the loop may sleep.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from nodevitals.exposition import Snapshot
 from nodevitals.state.history import HistoryProbe
 from nodevitals.wire import Lease, LeaseReply, LeaseState, ProtocolError, decode, encode
 
-# How often the age of an overdue run, or of timeouts in a row, is exposed anew.
+# Time between two updates of the exposed age of an overdue run, or of timeouts in a row.
 OVERDUE_SECONDS = 1.0
 # The interval under a lease.
 LEASE_INTERVAL_SECONDS = 1.0
-# Of the interval, a run may take half: the other half is the node's.
+# A run may take half of the interval: the other half is left to the node.
 DURATIONS_PER_INTERVAL = 2.0
 # Each run of a target without a resident process is a fork.
 MAX_LEASED_TARGETS = 16
-# What arrives within this time is published together: a run's result and the write of its counts,
-# and the results of other targets. A publication joins and compresses everything, so that there is
-# one per four seconds at most, unless results come more often than that.
+# Results within this time are published together: those of several targets, and a run's counts
+# once they are written. A publication joins and compresses everything, so there is at most one per
+# four seconds, unless results come more often than that.
 PUBLISH_SECONDS = 0.1
 LONGEST_SECONDS = 4.0
 INTERVAL_SHARE = 4 / 15
-# Of the loop's time at most: with thousands of targets, to publish takes a tenth of a second.
+# Largest share of the loop's time: publishing thousands of targets takes a tenth of a second.
 PUBLISH_SHARE = 0.1
 T = TypeVar("T")
 
 
 class Agenda(Generic[T]):
-    """Which target is due next: thousands of targets cost the loop no more than a few.
+    """Finds the target that is due next: thousands of targets cost the loop no more than a few.
 
-    A heap with one valid entry per target; entries that were replaced are skipped.
+    A heap with one valid entry per target; replaced entries are skipped.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Agenda(Generic[T]):
         self._order = count()
 
     def put(self, target: T, time: float) -> None:
-        """Make a target due at this time and no other; at infinity: not at all."""
+        """Make a target due at this time only; infinity: never."""
         if self._times.get(target, math.inf) == time:
             return
         if time == math.inf:
@@ -77,7 +77,7 @@ class Agenda(Generic[T]):
 
 
 class Schedule:
-    """`room`: when another process may start, given now: `Processes.room`."""
+    """Plans all targets. `room` returns, for a time, when another process may start."""
 
     def __init__(self, room: Callable[[float], float]) -> None:
         self._room = room
@@ -88,12 +88,12 @@ class Schedule:
         """Whether states may still be loaded: persistent targets wait for them."""
 
     def plan(self, target: Target, now: float) -> None:
-        """Note what comes next for a target; to be called when that may have changed."""
+        """Plan what comes next for a target; call it when that may have changed."""
         late = target.lifecycle.overdue(now) > 0 or target.unanswered_seconds(now) > 0
         if not late:
             target.show_overdue_at = math.inf
         elif not now < target.show_overdue_at < math.inf:
-            # All such targets at the same moment, for one publication.
+            # The same moment for all such targets, so that they are published together.
             target.show_overdue_at = OVERDUE_SECONDS * (now // OVERDUE_SECONDS + 1)
         waits = target.held or (self.loading and target.spec.persistent)
         wake = math.inf if waits else target.lifecycle.wake
@@ -101,7 +101,7 @@ class Schedule:
         self._agenda.put(target, min(wake, fresh, target.show_overdue_at))
 
     def due(self, now: float) -> Iterator[Target]:
-        """The targets to attend to now; each is to be planned again."""
+        """The targets to handle now; the caller plans each of them again."""
         yield from self._agenda.due(now)
         while self._held and self._room(now) <= now:
             target = self._held.popleft()
@@ -109,7 +109,7 @@ class Schedule:
             yield target
 
     def hold(self, target: Target, now: float) -> bool:
-        """Whether a target that is due must wait for room; it then comes when it may start."""
+        """Whether a due target must wait for other processes; `due` returns it in its turn."""
         starts = target.lifecycle.phase is Phase.WAITING and target.lifecycle.wake <= now
         if not starts or target.held or target.spec.problem:
             return target.held
@@ -119,14 +119,14 @@ class Schedule:
         return target.held
 
     def wake(self, now: float) -> float:
-        """When `due` may next return something, but for changes."""
+        """When `due` may next return something, unless something changes before."""
         room = self._room(now) if self._held else math.inf
         return min(self._agenda.next(), room)
 
 
 class Leases:
-    """The lease that holds, if any: probes run every second for some time, because the hub asked
-    for it. A lease is nowhere but in memory, so it ends with the agent.
+    """The active lease, if any: on the hub's request, probes run every second for some time. A
+    lease is only in memory, so it ends with the agent.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class Leases:
         """When the lease ends."""
 
     def take(self, sender: Target, body: bytes, targets: Iterable[Target], now: float) -> bytes:
-        """Take a lease in place of the one before it; the reply to its sender."""
+        """Replace the lease with a new one. Returns the reply to its sender."""
         try:
             lease = decode(body, Lease)
         except ProtocolError:
@@ -176,8 +176,8 @@ class Leases:
 
 
 def _leased(target: Target) -> float:
-    """What a lease allows. A target whose last run failed is run as it is configured: a driver that
-    hangs is not called, and its process not killed, more often than without a lease.
+    """The interval that a lease allows. A target whose last run failed keeps its configured
+    interval: a lease must not call a hanging driver, or kill its process, more often.
     """
     if target.last is None or target.last.outcome != "ok":
         return math.inf
@@ -186,7 +186,7 @@ def _leased(target: Target) -> float:
 
 
 class Publisher:
-    """Publishes one snapshot soon after a change, and not too often."""
+    """Publishes a snapshot soon after a change, but not too often."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -197,13 +197,13 @@ class Publisher:
         """When `publish` is due next, once something has changed."""
 
     def expect(self, now: float, interval_seconds: float) -> None:
-        """A result has come of a target with this interval: publish within a share of that."""
+        """Publish a result within a share of its target's interval."""
         wait = min(max(PUBLISH_SECONDS, interval_seconds * INTERVAL_SHARE), LONGEST_SECONDS)
         self._wanted = min(self._wanted, now + wait)
 
     def publish(self, now: float, eager: bool) -> bool:
-        """Publish where it is due; `eager`: without waiting for what may arrive with it. Whether
-        it was due.
+        """Publish if it is due; `eager`: do not wait for further results. Returns whether it was
+        due.
         """
         if not self._snapshot.changed:
             return False

@@ -1,7 +1,7 @@
-"""The loop: what is due is started, what is late is ended, what arrives is rendered.
+"""The agent's loop: it starts due runs, ends late ones, and renders results.
 
-In: the configuration's targets, the clock, and the workers' results. Out: the snapshot. It runs on
-the main thread, blocks only in `select`, and touches nothing that can hang.
+In: the configuration's targets, the clock, and the workers' results. Out: the snapshot. It runs in
+the main thread, blocks only in `select`, and uses nothing that can hang.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from nodevitals.state.history import HistoryProbe
 from nodevitals.state.journal import Journal
 from nodevitals.wire import LEASES, Condition, ProbeResult, Wanted
 
-# Of the time that a run may take: then it reports what it has read. The rest is for the report.
+# After this share of its allowed time, a run reports what it has read. The rest is for the report.
 REPORT_SHARE = 0.9
-# Between two runs that a process asks for, at least; and what they report is published as that of a
+# Shortest time between two runs that a process asks for; their results are published as those of a
 # target with this interval.
 PROMPT_SECONDS = 1.0
-# The longest sleep: `/healthz` calls the loop dead when it has not come around for longer.
+# The longest sleep, below `agent.HEALTHY_TICK_SECONDS`: `/healthz` fails after a longer one.
 TICK_SECONDS = 5.0
 
 
@@ -79,8 +79,8 @@ class Supervisor:
         """What people are shown of what is published; for other threads."""
 
     def load(self, files: Files, stopping: Callable[[], bool]) -> Loaded | None:
-        """Load these files before there is a target; None where `stopping` is true first, which is
-        looked up whenever anything arrives.
+        """Load these files before there is a target; None where `stopping` returns true first. It
+        is called whenever anything arrives.
         """
         results: list[Loaded] = []
         self.loader.start(files, results.append)
@@ -93,7 +93,7 @@ class Supervisor:
         return results[0] if results else None
 
     def apply(self, specs: Iterable[TargetSpec]) -> None:
-        """Make these the targets: the same go on, others end, new ones start."""
+        """Replace the targets: unchanged ones go on, others end, new ones start."""
         now = self._clock.monotonic()
         wanted = {spec.key: spec for spec in specs}
         for key, target in list(self.targets.items()):
@@ -112,7 +112,7 @@ class Supervisor:
                 self._schedule.plan(target, now)
 
     def step(self, until: float = math.inf) -> None:
-        """Once around: wait for what comes next, not beyond `until`; take it in, do what is due."""
+        """Run the loop once: wait for the next event, at most until `until`; handle what is due."""
         for key, _ in self.selector.select(self._patience(until)):
             key.data()
         now = self._clock.monotonic()
@@ -144,7 +144,7 @@ class Supervisor:
             self._schedule.plan(target, now)
 
     def _attend(self, target: Target, now: float) -> None:
-        """Do what is due for one target."""
+        """Handle what is due for one target."""
         if not self._schedule.hold(target, now):
             command = target.lifecycle.command(now, target.delivered_signal())
             if command is not None:
@@ -158,7 +158,7 @@ class Supervisor:
         self._schedule.plan(target, now)
 
     def flush(self) -> None:
-        """Before the agent ends: send unsent input to the workers, which write it after the end."""
+        """Before the agent ends, send pending input to the workers, which still write it."""
         for target in self.targets.values():
             alive = target.lifecycle.phase in (Phase.IDLE, Phase.RUNNING)
             if target.input.unsent() and alive and target.worker is not None:
@@ -200,7 +200,7 @@ class Supervisor:
     def _start(self, target: Target, now: float) -> None:
         spec = target.spec
         if any(old.spec.key == spec.key for old in self._retired):
-            # Taken out of the configuration and back in, with its last process still alive.
+            # The target was removed from the configuration and is back; its old process lives.
             target.lifecycle.exited(now)
             return
         if spec.problem:
@@ -247,7 +247,7 @@ class Supervisor:
             self._prompt(target, self._clock.monotonic())
 
     def _prompt(self, target: Target, now: float) -> None:
-        """Run a target soon that is to run when there is something to read. A process whose memory
+        """Soon run a target that has something to read. The rate is limited: a process whose memory
         is damaged may ask for that again and again.
         """
         if target.spec.prompt:
@@ -271,10 +271,10 @@ class Supervisor:
                     self._on_garbage(target, str(error))
             self._schedule.plan(target, now)
         if result.unfinished_at or not running:
-            return  # past its deadline: the run has been judged
+            return  # past its deadline: the run already has a result
         target.finished()
         target.lifecycle.answered(now, result.stays and not target.shares)
-        if target.has_news:  # that came during this run
+        if target.has_news:  # it came during this run
             self._prompt(target, now)
         taken = self._intake.finished(target, result, now, self._clock.time())
         if taken is result:
@@ -301,8 +301,8 @@ class Supervisor:
         late = target.lifecycle.overdue(now)
         was_stuck = target.lifecycle.phase is Phase.STUCK
         self._stuck -= was_stuck
-        # The next run leaves out, or reads last, what this one was ended in; or the call that no
-        # signal could end has returned.
+        # The next run skips, or reads last, what this one hung in; or the call that no signal
+        # could end has returned.
         again = worker.adopted or target.was_interrupted() or was_stuck
         if target.lifecycle.exited(now, again) and not was_stuck and not target.lifecycle.gone:
             stderr = worker.stderr_tail()
@@ -316,7 +316,7 @@ class Supervisor:
         if target.lifecycle.gone:
             self._retired.remove(target)
             target = self.targets.get(target.spec.key, target)
-            target.lifecycle.hurry(now, waited=True)  # for this process to end
+            target.lifecycle.hurry(now, waited=True)  # its runs waited for the end of this process
         self._show(target, now)
         self._schedule.plan(target, now)
 
@@ -340,13 +340,13 @@ class Supervisor:
                 self._schedule.plan(target, now)
 
     def _pace(self, target: Target, now: float) -> bool:
-        """Run a target as often as a lease or its configuration says. Whether that differs."""
+        """Set a target's interval by the lease or its configuration. Returns whether it changed."""
         before = target.lifecycle.interval_seconds
         target.lifecycle.pace(self._leases.interval(target, now), now)
         return target.lifecycle.interval_seconds != before
 
     def _ended(self, target: Target, result: ProbeResult) -> None:
-        """A run has ended, one way or another."""
+        """Handle the end of a run, with a result or without one."""
         if self.targets.get(target.spec.key) is not target:
             return  # retired; another target may have its name
         now = self._clock.time()
@@ -362,7 +362,7 @@ class Supervisor:
         target.ended(result)
         target.input.settle(result)
         self._status.count(target, result.outcome, changed and target.input.urgent)
-        # A probe may have a device of its target's name: one row per change, not two per run.
+        # A probe may have a device with its target's name: it must not get two rows per run.
         if target.spec.target not in {condition.device for condition in result.conditions}:
             condition = Condition(target.spec.target, state_of(result), result.text)
             self.journal.observe(now, target.spec.probe, [condition])
@@ -371,7 +371,7 @@ class Supervisor:
         self._show(target, target.ended_at)
 
     def _is_prompt(self, target: Target) -> bool:
-        """Whether its result, or a count that it has written, is to be exposed soon."""
+        """Whether the target's result, or a written count, must be exposed soon."""
         if target.spec.probe != HistoryProbe.name:
             return target.spec.prompt
         written = (

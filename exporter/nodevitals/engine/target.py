@@ -1,4 +1,4 @@
-"""One target: as configured, and its status between runs."""
+"""One target: its configuration, and its status between runs."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from nodevitals.wire import ProbeResult, ProtocolError, decode, encode
 if TYPE_CHECKING:
     from nodevitals.engine.channel import Worker
 
-# Together with a state of the largest size they fit into one frame.
+# So many messages and a state of the largest size fit into one frame.
 MAX_MESSAGES = 32
 MAX_INTERRUPTED = 128
 
 
 class Input(Protocol):
-    """What the runs of a target are given, and what takes back what they return."""
+    """The input of a target's runs, which a run may also change."""
 
     urgent: bool
     """Whether counting a run of this target makes the journal write."""
 
     def take(self) -> bytes:
-        """The state to hand to the run that starts now."""
+        """The state for the run that starts now."""
 
     def settle(self, result: ProbeResult) -> None:
-        """A run has ended with this result."""
+        """Handle the result of an ended run."""
 
     def pending(self) -> bool:
         """Whether there is input that should not wait for the next interval."""
@@ -86,7 +86,7 @@ class JournalInput:
         return encode(self._journal.take())
 
     def settle(self, result: ProbeResult) -> None:
-        """The batch is written, or must be written again."""
+        """Remove a written batch, or keep it to be written again."""
         try:
             reply = decode(result.state, Reply) if result.outcome == "ok" else None
         except ProtocolError:
@@ -101,7 +101,7 @@ class JournalInput:
         return self._journal.pending()
 
     def unsent(self) -> bool:
-        """Whether anything was not written yet."""
+        """Whether anything is not written yet."""
         return self._journal.unwritten()
 
 
@@ -154,14 +154,14 @@ class Target:
         self.status = Source(*spec.key, "status")
 
     def deliver(self, sender: str, message: bytes) -> None:
-        """Keep a message of a probe for the next run; of too many the newest of each sender."""
+        """Keep a probe's message for the next run; where there are too many, the newest ones."""
         self._received = _newest([*self._received, (sender, message)])
         if self.spec.prompt and self._told.get(sender) != message:
             self._told[sender] = message
             self.has_news = True
 
     def messages(self) -> tuple[bytes, ...]:
-        """The messages for the run that starts now, again those of a run without a result."""
+        """The messages for the run that starts now, including those of a run without a result."""
         self._unanswered = _newest([*self._unanswered, *self._received])
         self._received = []
         self.has_news = False
@@ -172,13 +172,13 @@ class Target:
         self._unanswered = []
 
     def finished(self) -> None:
-        """A run has returned a result: nothing that it has read is known to hang."""
+        """A run has returned a result: nothing that it read hung."""
         self.unfinished_at = self.unfinished_call = ""
         self.interrupted.clear()
 
     def ended(self, result: ProbeResult) -> None:
         """A run has ended, with a result or without one. One that SIGKILL did not end counts as two
-        timeouts: a slow moment is not enough for that.
+        timeouts: a slow node is not enough for that.
         """
         if result.outcome not in ("timeout", "stuck"):
             self._timeouts = 0
@@ -188,27 +188,27 @@ class Target:
         self._timeouts += 2 if result.outcome == "stuck" else 1
 
     def unanswered_seconds(self, now: float) -> float:
-        """Seconds since the first of the timeouts in a row began, up to the last run; 0 where there
-        are fewer than two.
+        """Seconds from the start of the first of the last timeouts in a row to the last run; 0
+        where there are fewer than two.
         """
         return now - self._timeouts_since if self._timeouts > 1 else 0.0
 
     def was_interrupted(self) -> bool:
-        """Whether the run that has ended had reported where it was; that place is kept."""
+        """Whether the ended run had reported what it was reading; the target keeps that name."""
         place, limit = self.unfinished_at, MAX_INTERRUPTED
         if place and place not in self.interrupted and len(self.interrupted) < limit:
             self.interrupted.append(place)
         return bool(place)
 
     def delivered_signal(self) -> int:
-        """The last signal that its process has received. The kernel has sent SIGKILL to one whose
-        fork server is gone.
+        """The last signal that the target's process received. A process whose fork server is gone
+        got SIGKILL from the kernel.
         """
         worker = self.worker
         return signal.SIGKILL if worker is None or worker.adopted else worker.signalled
 
     def change(self, spec: TargetSpec, now: float) -> None:
-        """Take other settings from the next run on; its state and a process that hangs stay."""
+        """Use other settings from the next run on; the state and a hanging process stay."""
         self.spec = spec
         self.lifecycle.change(spec.timing, now)
 
@@ -220,18 +220,18 @@ class Target:
 
     @property
     def failing(self) -> bool:
-        """Whether its last run failed: the next one has a process that no other target shares."""
+        """Whether the last run failed: the next one then gets a process that is not shared."""
         return self.last is not None and self.last.outcome not in ("ok", "absent")
 
     @property
     def absent(self) -> bool:
-        """Whether its hardware is not there, and not expected."""
+        """Whether the target's hardware is absent and not expected."""
         return self.last is not None and self.last.outcome == "absent"
 
 
 def _newest(messages: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    """No more than may be kept. A sender that runs every second, as under a lease, costs its own
-    oldest messages, not those of a sender that runs every minute.
+    """The messages to keep. A sender that runs every second, as under a lease, loses its own oldest
+    messages; a sender that runs every minute loses none by that.
     """
     while len(messages) > MAX_MESSAGES:
         ((most, _),) = Counter(sender for sender, _ in messages).most_common(1)

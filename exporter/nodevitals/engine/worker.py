@@ -1,8 +1,8 @@
-"""A worker: a forked child that is one probe on one target, and may hang or crash alone.
+"""A worker: a forked child that runs one probe on one target; it may hang or crash alone.
 
 In: a Job, then a Run for each run, on the channel. Out: a ProbeResult frame for each Run. Or in: a
-Load, and out: the configuration. The limits below are the worker's own; the deadline and the
-killing are the agent's.
+Load, and out: the configuration. The worker sets the limits below itself; the agent enforces the
+deadline.
 """
 
 from __future__ import annotations
@@ -40,25 +40,26 @@ from nodevitals.wire import (
     one_line,
 )
 
-# Stops a runaway at 248 MiB and still permits NVML's large reservations; RLIMIT_AS does not.
+# RLIMIT_DATA ends a process at 248 MiB and still permits NVML's large reservations, which
+# RLIMIT_AS does not.
 DATA_LIMIT_BYTES = 256 * 1024 * 1024
 
 
-# A process that runs one target after the other ends at last: nothing that a run leaves behind, as
-# memory in pieces, may grow for ever.
+# A process that runs one target after the other ends after so many runs: what runs leave behind,
+# such as fragmented memory, must not grow for ever.
 MAX_SHARED_RUNS = 10_000
 MAX_SHARED_KIBIBYTES = 64 * 1024
 
 
 def prepare() -> None:
-    """Decode each type that workers decode, once, in the fork server. msgspec keeps what it learns
-    about a type in the type: workers share that memory, and need no time for it.
+    """Decode each type that workers decode once in the fork server. msgspec caches what it needs in
+    the type: workers share that memory and need no time for it.
     """
     from nodevitals import catalogue, probes
 
     _prepare_type(ToWorker)
     for kind in (*probes.registered().values(), catalogue.probe_class("history")):
-        # A site's probe that has no usable type fails in its own worker, with its trace.
+        # A site's probe with an unusable type fails in its own worker, with a traceback.
         with contextlib.suppress(Exception):
             _prepare_type(kind.TargetSettings or kind.Settings)
             _prepare_type(kind.State)
@@ -79,13 +80,13 @@ def become_worker(channel_fd: int, stderr_fd: int, server_pid: int) -> NoReturn:
         _serve(socket.socket(fileno=channel_fd))
         status = 0
     finally:
-        # Skips exit hooks and flushes of the fork server's, which are not ours to run.
+        # Does not run the fork server's exit hooks, nor flush its buffers.
         os._exit(status)
 
 
 def _confine(channel_fd: int, stderr_fd: int, server_pid: int) -> None:
     os.setsid()
-    set_nice(0)  # the fork server's own is not for us
+    set_nice(0)  # not the fork server's priority
     die_with_parent(signal.SIGKILL)
     if os.getppid() != server_pid:  # it died between fork and prctl
         os._exit(1)
@@ -101,7 +102,7 @@ def _confine(channel_fd: int, stderr_fd: int, server_pid: int) -> None:
     _set_limit(resource.RLIMIT_DATA, DATA_LIMIT_BYTES)
     _set_limit(resource.RLIMIT_CORE, 0)
     with open("/proc/self/oom_score_adj", "w", encoding="ascii") as handle:
-        handle.write("1000")  # the kernel should choose a probe before anything that works
+        handle.write("1000")  # out of memory, the kernel should kill a probe before any job
     faulthandler.enable(file=2)
     gc.enable()
 
@@ -110,7 +111,7 @@ def _set_limit(which: int, limit: int) -> None:
     hard = resource.getrlimit(which)[1]
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)
-    # The soft one: a vendor's tool that a probe runs is given its own measure back.
+    # Only the soft limit: a vendor's tool that a probe runs gets the hard one back.
     resource.setrlimit(which, (limit, hard))
 
 
@@ -130,7 +131,7 @@ def _serve(channel: socket.socket) -> None:
                 continue
             result = jobs.run(message)
             stays = result.stays
-            # An agent that is gone may have left runs to do: the history's last batches.
+            # An agent that is gone may have left runs to execute: the history's last batches.
             with contextlib.suppress(ConnectionError):
                 stays &= outlet.send(result)
             if not stays:
@@ -147,17 +148,15 @@ def _load(message: Load, channel: socket.socket) -> None:
 
 
 class _Jobs:
-    """Runs one job after the other: the last one again and again, or in a shared process a job of
-    another target before each run.
-    """
+    """Runs jobs: the same one again and again, or in a shared process a new one before each run."""
 
     def __init__(self, outlet: Outlet) -> None:
         self._outlet = outlet
         self._runner: _Runner | None = None
 
     def take(self, job: Job) -> None:
-        """The next runs are of this job."""
-        # The agent has checked the variable, and said where the kernel refuses.
+        """Use this job for the next runs."""
+        # The agent has checked the variable, and has logged where the kernel refuses it.
         with contextlib.suppress(OSError, ValueError):
             keep_own(job.probe)
         set_name(f"{WORKER}{job.probe}")
@@ -171,7 +170,7 @@ class _Jobs:
         return self._runner.run(run)
 
     def wakes_on(self) -> tuple[Wanted, int | None]:
-        """The target that has just run, and the descriptor that says when it is to run next."""
+        """The target that has just run, and the descriptor that is readable when it must run."""
         assert self._runner is not None
         job = self._runner.job
         return Wanted(job.probe, job.target), self._runner.wakes_on()
@@ -194,7 +193,7 @@ class _End(NamedTuple):
 
 
 class _Runner:
-    """The probe of one target, from its first run in this process to its last."""
+    """Runs one target's probe, from its first run in this process to its last."""
 
     def __init__(self, job: Job, outlet: Outlet) -> None:
         self.job = job
@@ -203,8 +202,8 @@ class _Runner:
         self._declared: set[tuple[str, tuple[str, ...]]] = set()
 
     def run(self, run: Run) -> ProbeResult:
-        """Run once. The process is used again only where the run succeeded or said so: its handles
-        may be what failed, and the next run has a new process, as a driver may want.
+        """Run once. The process is used again only where the run succeeded or allows it: after a
+        failure its handles may be broken, and a driver may need a new process.
         """
         started = time.monotonic()
         watch = Watch(self._outlet, run.report_at)
@@ -237,7 +236,7 @@ class _Runner:
     def _attempt(self, run: Run, watch: Watch) -> tuple[_End, Readings]:
         readings = Readings()
         try:
-            # Imported by name here: the history's writer is a worker too, and no probe of a site's.
+            # Imported only here: the history's writer is a worker too, and needs no probe classes.
             from nodevitals.catalogue import probe_class
 
             kind = probe_class(self.job.probe)
@@ -260,13 +259,13 @@ class _Runner:
         except ProbeError as error:
             return _End("error", error.reason, error.message), readings
         except Exception as error:
-            # The boundary: whatever else a probe raises is a bug, reported with its trace.
+            # Any other exception of a probe is a bug, which is reported with its traceback.
             text = f"{type(error).__name__}: {error} ({_place_of(error)})"
             return _End("error", "exception", text, traceback.format_exc()), Readings()
 
     def _news(self, increments: Iterable[Sample]) -> Iterator[Sample]:
-        """What has counted, or is declared for the first time: most runs of the kernel log declare
-        a hundred counters and count nothing.
+        """The increments that are not 0, or whose counter is new: most runs of the kernel log
+        declare a hundred counters and count nothing.
         """
         for increment in increments:
             key = (increment.family, increment.labels)
@@ -282,7 +281,7 @@ class _Runner:
         return probe
 
     def wakes_on(self) -> int | None:
-        """The probe's descriptor, where it is open and has one."""
+        """The descriptor of an open probe, if it has one."""
         with contextlib.suppress(Exception):
             return None if self._probe is None else self._probe.wakes_on()
         return None
@@ -296,9 +295,7 @@ class _Runner:
 
 
 def is_worn(runs: int, kibibytes: int) -> bool:
-    """Whether a process that may run other targets should end, after so many runs and with so much
-    memory at most.
-    """
+    """Whether a shared process should end, after so many runs and with this peak memory."""
     return runs >= MAX_SHARED_RUNS or kibibytes > MAX_SHARED_KIBIBYTES
 
 
@@ -311,7 +308,7 @@ def _readings(kind: type[Probe], run: Run) -> Readings:
 
 
 def _decoded(state: bytes, kind: Any) -> Any:
-    """The state; a new one where there is none, or where another version left another shape."""
+    """The decoded state; a new one where there is none, or where another version's does not fit."""
     try:
         return decode(state, kind) if state else kind()
     except ProtocolError:
@@ -319,8 +316,8 @@ def _decoded(state: bytes, kind: Any) -> Any:
 
 
 def _changed_state(probe: Probe, before: bytes) -> bytes:
-    """The state for the next run, or b'' where the run has not changed it: a new state that a run
-    left as it was must not replace one that could not be loaded.
+    """The state for the next run, or b'' where the run has not changed it: an unchanged new state
+    must not replace a stored one that could not be loaded.
     """
     state = encode(probe.state)
     if state == (before or encode(probe.State())):
@@ -331,7 +328,7 @@ def _changed_state(probe: Probe, before: bytes) -> bytes:
 
 
 def _place_of(error: Exception) -> str:
-    """File and line of the probe's code that raised, or that called what raised."""
+    """File and line in the probe's code where the error was raised, directly or in a call."""
     frames = traceback.extract_tb(error.__traceback__)
     home = os.sep.join(("", "nodevitals", "probes", ""))
     own = [frame for frame in frames if home in frame.filename]

@@ -1,9 +1,8 @@
-"""The worker's end of its channel: it sends what runs return, and receives what the agent sends.
+"""The worker's end of its channel: it sends the results of runs, and receives what the agent sends.
 
-While a run hangs, a thread sends what the run has read: it waits until the run's time is nearly
-over, and no call into a driver, nor a system call, holds it up. Between the runs of a probe that
-stays open, the worker waits for the agent, and reports when the probe has something to read
-(`Probe.wakes_on`).
+Shortly before the deadline of a run that hangs, a thread sends what the run has read; a call into a
+driver or the kernel does not block that thread. Between the runs of a probe that stays open, the
+worker waits for the agent, and reports when the probe has something to read (`Probe.wakes_on`).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from nodevitals.wire import (
 )
 
 _STACK_BYTES = 256 * 1024
-# After a run: a log that is flooded costs no more than one that is read so often.
+# Pause after a run: reading a flooded log costs no more than one run per pause.
 PAUSE_SECONDS = 2.0
 _RECEIVE_BYTES = 65536
 
@@ -41,8 +40,8 @@ class Outlet:
         self._finished = 0
 
     def send(self, result: ProbeResult) -> bool:
-        """Send the result of the run in flight, or an error where it cannot be sent. Whether it was
-        sent as it is. Raises ConnectionError when the agent is gone.
+        """Send the result of the run in flight, or an error where the result cannot be sent.
+        Returns whether the result itself was sent. Raises ConnectionError when the agent is gone.
         """
         data, whole = _framed(result)
         with self._lock:
@@ -95,7 +94,7 @@ class Watch:
             self._timer.start()
 
     def stop(self) -> None:
-        """The run is over."""
+        """Stop waiting: the run has ended."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -119,7 +118,7 @@ class _Source(NamedTuple):
 
 
 class Wakeups:
-    """Waits for the agent, and for the descriptor of a target; reports that once per run."""
+    """Waits for the agent and for a target's descriptor; reports the latter once per run."""
 
     def __init__(self, channel: socket.socket, outlet: Outlet) -> None:
         self._channel = channel
@@ -127,13 +126,13 @@ class Wakeups:
         self._source: _Source | None = None
 
     def after_run(self, wanted: Wanted, descriptor: int | None) -> None:
-        """A run of this target has ended; this descriptor says when it is to run next."""
+        """A run of this target has ended; this descriptor is readable when it must run again."""
         self._source = None
         if descriptor is not None:
             self._source = _Source(wanted, descriptor, time.monotonic() + PAUSE_SECONDS)
 
     def receive(self) -> bytes:
-        """The next bytes of the agent; b'' when it has closed the channel or is gone."""
+        """The next bytes from the agent; b'' when it has closed the channel or is gone."""
         while self._source is not None:
             ready = self._wait(self._source)
             if self._channel.fileno() in ready:
@@ -147,7 +146,7 @@ class Wakeups:
             return b""
 
     def _wait(self, source: _Source) -> list[int]:
-        """The descriptors that are ready, or closed; none where the pause of the source ends."""
+        """The descriptors that are readable or closed; none where the source's pause ends."""
         poll, pause_seconds = select.poll(), source.from_time - time.monotonic()
         poll.register(self._channel, select.POLLIN)
         if pause_seconds <= 0:
