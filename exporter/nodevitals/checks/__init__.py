@@ -1,7 +1,7 @@
-"""Tests of nodes and links that a person, an alert, a schedule or a job asks for.
+"""Tests of nodes and links that a person, an alert, a schedule or a job requests.
 
-What the command line and the hub share: what a check is, its plan and its cost, the tools that run
-it, and the verdicts on its results.
+The command line and the hub share this: the model of a check, its plan and its cost, the tools that
+run it, and the verdicts on its results.
 """
 
 from __future__ import annotations

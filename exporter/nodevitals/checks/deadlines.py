@@ -1,7 +1,8 @@
-"""Waiting for at most so many seconds, without losing a cancellation.
+"""Waits with a time limit, without losing a cancellation.
 
-`asyncio.wait_for` returns, before Python 3.12, what it waited for where that ends in the moment in
-which its own task is canceled: the task goes on, and what canceled it waits for ever.
+Before Python 3.12, `asyncio.wait_for` can lose a cancellation: where the awaited task ends at the
+moment of the cancellation, it returns the result, the caller goes on, and whatever canceled it
+waits for ever.
 https://github.com/python/cpython/issues/86296
 """
 
@@ -15,8 +16,9 @@ Value = TypeVar("Value")
 
 
 async def within(awaited: Awaitable[Value], seconds: Optional[float]) -> Value:
-    """What is awaited, for any time where `seconds` is None. Raises asyncio.TimeoutError; it is
-    canceled then, and with its caller, and has ended when this ends.
+    """The result of `awaited`, without a limit where `seconds` is None. Raises
+    asyncio.TimeoutError. On a timeout and on a cancellation, `awaited` is canceled, and has ended
+    before this returns.
     """
     task = asyncio.ensure_future(awaited)
     task.add_done_callback(_ignore)
@@ -32,6 +34,6 @@ async def within(awaited: Awaitable[Value], seconds: Optional[float]) -> Value:
 
 
 def _ignore(task: asyncio.Future[Any]) -> None:
-    """Its error is raised where it is awaited, or by nothing where the caller was canceled."""
+    """Retrieve the error: the awaiting code raises it, or nothing does after a cancellation."""
     if not task.cancelled():
         task.exception()

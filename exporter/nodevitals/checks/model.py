@@ -1,4 +1,4 @@
-"""What a check is: its request, its state, its results and its verdict.
+"""The model of a check: its request, its state, its results and its verdict.
 
 These records are the bodies of the REST API, the `spec` and `status` of the custom resource, the
 rows of the store, and what the command line prints with `--json`. Times are seconds since the
@@ -133,8 +133,8 @@ class Requester(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding on a node, a rail (device of all nodes) or a link; the node's `suspects` say more
-    exactly where.
+    """A finding on a node, a rail (one device on all nodes) or a link; `suspects` are the parts of
+    the node that may be bad.
     """
 
     subject: str
@@ -150,7 +150,7 @@ class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on a check. The same results give the same verdict."""
+    """The verdict on a check. Equal results give an equal verdict."""
 
     outcome: Outcome
     reason: Optional[Reason] = None
@@ -185,7 +185,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """A check without its results: what a list shows."""
+    """A check without its results, as lists show it."""
 
     id: str
     request: CheckRequest

@@ -1,7 +1,7 @@
-"""Runs a program to its end in the event loop: its output limited, its time too.
+"""Runs a program to its end in the event loop, with a limit on its output and its time.
 
-`timeout` watches over it, in a session of its own, and gets SIGTERM from the kernel when this
-process dies: it then ends the program and, after a grace, kills its whole process group.
+The program runs under `timeout` in a session of its own. When this process dies, the kernel sends
+SIGTERM to `timeout`, which then ends the program and, after a grace, kills its process group.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nodevitals.linux.process import die_with_parent
 
 HEAD_BYTES = 256 * 1024
 TAIL_BYTES = 768 * 1024
-# The output ends with the program; a child that it left may hold the pipe open.
+# Time to read the output after the end of the program: a child of it may keep the pipe open.
 DRAIN_SECONDS = 1.0
 REAP_SECONDS = 5.0
 CANNOT_RUN = 126
@@ -70,7 +70,7 @@ class Ended(msgspec.Struct, frozen=True):
 
     @property
     def timed_out(self) -> bool:
-        """Whether it was ended for its time."""
+        """Whether the program was ended at its time limit."""
         return self.status in TIMED_OUT
 
 
@@ -80,8 +80,8 @@ async def run(
     grace: float = 2.0,
     environment: Optional[dict[str, str]] = None,
 ) -> Ended:
-    """Run a program for at most so many seconds; from SIGTERM on it has `grace` seconds. Where the
-    task is canceled, it ends in the same way. A status of 127: there is no such program.
+    """Run a program for at most `seconds`; after SIGTERM it has `grace` seconds to end. It is ended
+    in the same way where the task is canceled. A status of 127: there is no such program.
     """
     excerpt = Excerpt()
     reader, outer, transport = await _pipe()
@@ -103,8 +103,8 @@ async def run(
 
 
 async def _pipe() -> tuple[asyncio.StreamReader, int, asyncio.ReadTransport]:
-    """A pipe: its reader, its writing end, and the reader's transport. One of its own, as Pythons
-    differ in how long they read that of a process.
+    """A pipe: its reader, its writing end, and the reader's transport. Python's own pipe is not
+    used: its versions differ in how long they read the pipe of an ended process.
     """
     reader = asyncio.StreamReader()
     inner, outer = os.pipe()
@@ -136,7 +136,7 @@ async def _start(
 
 
 async def _finish(starting: asyncio.Future[asyncio.subprocess.Process], grace: float) -> None:
-    """End the program where it runs, also where the task was canceled while it started."""
+    """End the program if it runs, also where the task was canceled while it started."""
     with suppress(OSError):
         process = await starting
         if process.returncode is None:
@@ -152,8 +152,8 @@ async def _read(reader: asyncio.StreamReader, excerpt: Excerpt) -> None:
 
 
 async def _end(process: asyncio.subprocess.Process, grace: float) -> None:
-    """`timeout` ends the rest; where the grace is over and it hangs, its group is killed here."""
-    # The group: `timeout` forwards no signal that comes while it starts the program.
+    """Make `timeout` end the program; if it hangs after the grace, kill its process group."""
+    # Signal the group: `timeout` forwards no signal that it receives before the program starts.
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     waiting = asyncio.ensure_future(process.wait())

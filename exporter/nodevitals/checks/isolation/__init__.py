@@ -1,1 +1,1 @@
-"""The search for what makes a collective fail or slow, by bisection."""
+"""Finds the cause of a failed or slow collective by bisection."""

@@ -1,8 +1,8 @@
-"""Finds the node, the link or the rail that makes a collective fail or slow, by bisection.
+"""Finds by bisection the node, the link or the rail that makes a collective fail or slow.
 
-In: the results of the groups that `next()` asks for; the groups of one batch have no node in common
-and may run at the same time. Out: Verdict. The state is a record of the trials: `Bisection(state)`
-goes on after a restart where it stopped, and the same results lead to the same verdict.
+In: the results of the groups that `next()` returns; the groups of one batch have no node in common
+and may run at the same time. Out: Verdict. The state is a record of the trials: after a restart
+`Bisection(state)` continues where it stopped, and equal results lead to an equal verdict.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_SECONDS = 3600.0
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """A group that was run: its figure, or why there is none."""
+    """A run of a group: its figure, or the reason why it has none."""
 
     group: Group
     figure: Optional[float] = None
@@ -35,7 +35,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IsolationState(msgspec.Struct, kw_only=True):
-    """What a bisection knows."""
+    """The state of a bisection."""
 
     request: CheckRequest
     reference: Optional[float] = None
@@ -54,7 +54,7 @@ class IsolationState(msgspec.Struct, kw_only=True):
 
 
 class Bisection:
-    """The search of one check."""
+    """The bisection of one check."""
 
     def __init__(self, state: IsolationState) -> None:
         self.state = state
@@ -67,8 +67,8 @@ class Bisection:
         return () if self._over() else self._batch
 
     def feed(self, results: Sequence[RunResult]) -> None:
-        """Results of the groups of the last batch, in their order. A group that was skipped ends
-        the search: its nodes have other work. A missing result is a failure.
+        """Add the results of the last batch, in the order of its groups. A skipped group ends the
+        search: its nodes are in use. A missing result is a failure.
         """
         trials = [
             _trial(request_of(self.state.request, group), group, result)
@@ -85,7 +85,7 @@ class Bisection:
         self._replay()
 
     def _replay(self) -> None:
-        """Run the search up to the first batch that has no results."""
+        """Repeat the search up to the first batch without results."""
         state = self.state
         known = {trial.group: trial for trial in state.trials}
         steps = search(state.request.nodes, state.rails, state.request.share)
@@ -109,8 +109,8 @@ class Bisection:
         return Answer(good, None if good else "threshold", text, ratio, trial.figure)
 
     def _limit(self, reference: float) -> float:
-        """Bad groups are as slow as the whole, and good ones reach the reference: a slow one is
-        nearer to the former.
+        """The share of the reference below which a group is slow. Bad groups are as slow as the
+        group of all nodes, good ones reach the reference: the limit is in the middle.
         """
         middle = (1 + (self.state.whole or 0.0) / reference) / 2
         return max(self.state.request.share, middle if self.state.whole else 0.0)
@@ -122,7 +122,7 @@ class Bisection:
         return blocked or late or runs > self.state.max_runs
 
     def verdict(self) -> Verdict:
-        """What is known now."""
+        """The verdict by the results so far."""
         blocked = [trial for trial in self.state.trials if trial.reason == "workload"]
         if blocked:
             return _unknown("workload", f"the search ended: {blocked[0].message}")
@@ -134,8 +134,8 @@ class Bisection:
         findings = gravest(self._conclusion.findings)
         if not findings:
             return _unknown(self._conclusion.reason, self._conclusion.message)
-        bad = any(found.reason in ("hardware", "threshold") for found in findings)
-        parts = [f"{found.subject}: {found.message}" for found in findings]
+        bad = any(finding.reason in ("hardware", "threshold") for finding in findings)
+        parts = [f"{finding.subject}: {finding.message}" for finding in findings]
         return Verdict(
             outcome="bad" if bad else "unknown",
             reason=findings[0].reason,
@@ -152,8 +152,8 @@ def state_of(
     max_seconds: float = MAX_SECONDS,
     whole: Optional[float] = None,
 ) -> IsolationState:
-    """The state of a search that begins, after a collective over all nodes was bad; `whole` is its
-    figure, if it has one.
+    """The state of a new search, after a collective over all nodes was bad; `whole` is the figure
+    of that collective, if it has one.
     """
     return IsolationState(
         request=request,
@@ -166,7 +166,7 @@ def state_of(
 
 
 def request_of(request: CheckRequest, group: Group) -> CheckRequest:
-    """The request of a group: its nodes, the largest size, and its device alone."""
+    """The request of a group: its nodes, the largest size, and only its device."""
     size = spelled([parse_sizes(request.test.sizes)[-1]])
     test = msgspec.structs.replace(request.test, sizes=size)
     if group.rail:

@@ -1,6 +1,6 @@
 """The rails of a collective: the RDMA devices that it uses on all nodes.
 
-In: the test, and the RDMA ports of each node, as far as they are known. Out: names of devices.
+In: the test, and the known RDMA ports of each node. Out: names of devices.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ HCA = "NCCL_IB_HCA"
 
 
 def rails_of(test: TestRequest, nodes: Iterable[Mapping[str, bool]]) -> tuple[str, ...]:
-    """Those that the request names, or those that all nodes have and most have active; none where
-    there is one alone. `nodes` maps the RDMA devices of each node to whether port 1 is active.
+    """The devices that the request names, otherwise those that all nodes have and that are active
+    on most; none where there is only one. `nodes` has for each node its RDMA devices, and whether
+    port 1 of each is active.
     """
     known = [node for node in nodes if node]
     asked = test.environment.get(HCA, "")
@@ -23,17 +24,17 @@ def rails_of(test: TestRequest, nodes: Iterable[Mapping[str, bool]]) -> tuple[st
     common = _common(known)
     words = _names(asked)
     if not asked or asked.startswith("^"):
-        found = [name for name in common if not (words and _is_named(name, words, asked))]
+        chosen = [name for name in common if not (words and _is_named(name, words, asked))]
     elif common:
-        found = [name for name in common if _is_named(name, words, asked)]
+        chosen = [name for name in common if _is_named(name, words, asked)]
     else:
-        found = words
-    return tuple(found) if len(found) > 1 else ()
+        chosen = words
+    return tuple(chosen) if len(chosen) > 1 else ()
 
 
 def _common(nodes: Sequence[Mapping[str, bool]]) -> list[str]:
     names = set(nodes[0]).intersection(*nodes) if nodes else set()
-    # A port without a cable is down on all nodes, and used on none.
+    # A port without a cable is down on all nodes, and no node uses it.
     return sorted(
         (name for name in names if 2 * sum(node[name] for node in nodes) > len(nodes)),
         key=lambda name: (len(name), name),
@@ -47,5 +48,7 @@ def _names(asked: str) -> list[str]:
 
 
 def _is_named(name: str, words: Sequence[str], asked: str) -> bool:
-    """As NCCL compares: the whole name after `=`, otherwise its beginning."""
+    """Whether the variable names the device, as NCCL compares: the whole name after `=`, otherwise
+    its beginning.
+    """
     return name in words if "=" in asked[:2] else name.startswith(tuple(words))

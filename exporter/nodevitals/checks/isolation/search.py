@@ -1,16 +1,15 @@
-"""The search for what makes a collective fail or slow: which groups to run next.
+"""The procedure of the bisection: which groups to run next.
 
-A generator, so that it reads as the procedure that it is: it yields batches of groups without a
-node in common, is sent their answers, and returns its conclusion. It starts from a collective over
-all nodes that was bad.
+A generator: it yields batches of groups without a node in common, receives their answers, and
+returns its conclusion. It starts after a collective over all nodes was bad.
 
-1. Halves of each bad group, down to two or three nodes; good groups are known good nodes.
-2. Where all groups are bad, what they share may be a rail: one group per device.
-3. Each node that is left with a known good one. Two that are good so: the link between them.
-4. Where both halves are good, quarters of both together: the link between two of them. Where these
-   are good as well and the whole is bad again, it is only the number of nodes.
+1. Run the halves of each bad group, down to two or three nodes; the nodes of good groups are good.
+2. Where all groups are bad, the cause may be a rail: run one group per device.
+3. Run each remaining node with a good one. Where two such nodes are good, their link is bad.
+4. Where both halves of a bad group are good, run quarters of both together to find a bad link.
+   Where these are good too and the whole group is bad again, the cause is the number of nodes.
 
-What is named was bad twice.
+A finding is named only after it was bad twice.
 """
 
 from __future__ import annotations
@@ -38,24 +37,24 @@ from nodevitals.checks.model import NodeVerdict
 COMMON = 4
 """Number of bad groups without a good one from which on what they share is looked for."""
 MANY = 16
-"""Number of bad groups without a good one from which on it is no matter of nodes."""
+"""From this number of bad groups without a good one, single nodes are not the cause."""
 
 
 def search(
     nodes: Sequence[str], rails: Sequence[str], share: float
 ) -> Generator[Batch, Answers, Conclusion]:
-    """The procedure above; a rail is slow below `share` of the other rails."""
+    """Search as described above; a rail is slow below `share` of the other rails."""
     knowledge = Knowledge(rails, share)
-    found = yield from _halve([tuple(nodes)], knowledge)
-    if found:
-        return Conclusion(tuple(found))
+    findings = yield from _halve([tuple(nodes)], knowledge)
+    if findings:
+        return Conclusion(tuple(findings))
     reason, text = knowledge.doubts[0] if knowledge.doubts else ("harness", "no group is bad")
     return Conclusion((), reason, text)
 
 
 def _halve(bad: list[Nodes], knowledge: Knowledge) -> Steps:
-    """From bad groups without a node in common."""
-    found: list[NodeVerdict] = []
+    """Halve bad groups, which have no node in common, until they are small."""
+    findings: list[NodeVerdict] = []
     small: list[Nodes] = []
     crossed: list[tuple[Nodes, Nodes]] = []
     common = bool(knowledge.rails)
@@ -83,10 +82,10 @@ def _halve(bad: list[Nodes], knowledge: Knowledge) -> Steps:
             bad += worse
             if not worse:
                 crossed.append(pair)
-    found += yield from singles(small, knowledge)
-    for one, other in crossed:
-        found += yield from _cross(one, other, knowledge, Answer(False))
-    return found
+    findings += yield from singles(small, knowledge)
+    for left, right in crossed:
+        findings += yield from _cross(left, right, knowledge, Answer(False))
+    return findings
 
 
 def _halves(group: Nodes) -> tuple[Nodes, Nodes]:
@@ -94,9 +93,9 @@ def _halves(group: Nodes) -> tuple[Nodes, Nodes]:
     return group[:middle], group[middle:]
 
 
-def _cross(one: Nodes, other: Nodes, knowledge: Knowledge, answer: Answer) -> Steps:
-    """Two good groups that are bad together: the link between two of their parts."""
-    pairs = _parts(one, other)
+def _cross(left: Nodes, right: Nodes, knowledge: Knowledge, answer: Answer) -> Steps:
+    """Find the bad link between two groups that are good alone and bad together."""
+    pairs = _parts(left, right)
     groups = [Group((*first, *second)) for first, second in pairs]
     if len(groups) == 1:
         again = yield from confirmed(groups, knowledge)
@@ -104,29 +103,31 @@ def _cross(one: Nodes, other: Nodes, knowledge: Knowledge, answer: Answer) -> St
     answers = yield from ask(groups)
     worse = [place for place, group in enumerate(groups) if not answers[group].good]
     if not worse:
-        return (yield from _again((*one, *other), knowledge))
+        return (yield from _again((*left, *right), knowledge))
     if len(worse) == len(groups):
-        subject = f"{_range(one)} - {_range(other)}"
+        subject = f"{_range(left)} - {_range(right)}"
         return [found_by(answers[groups[worse[0]]], subject, "link")]
-    found: list[NodeVerdict] = []
+    findings: list[NodeVerdict] = []
     for place in worse:
-        found += yield from _cross(*pairs[place], knowledge, answers[groups[place]])
-    return found
+        findings += yield from _cross(*pairs[place], knowledge, answers[groups[place]])
+    return findings
 
 
-def _parts(one: Nodes, other: Nodes) -> list[tuple[Nodes, Nodes]]:
-    """Each half of one with each half of the other; those without a node in common first."""
-    ones = [half for half in _halves(one) if half]
-    others = [half for half in _halves(other) if half]
+def _parts(left: Nodes, right: Nodes) -> list[tuple[Nodes, Nodes]]:
+    """Pairs of each half of `left` with each half of `right`; pairs that follow each other have no
+    node in common where possible.
+    """
+    lefts = [half for half in _halves(left) if half]
+    rights = [half for half in _halves(right) if half]
     return [
-        (first, others[(place + turn) % len(others)])
-        for turn in range(len(others))
-        for place, first in enumerate(ones)
+        (first, rights[(place + turn) % len(rights)])
+        for turn in range(len(rights))
+        for place, first in enumerate(lefts)
     ]
 
 
 def _again(nodes: Nodes, knowledge: Knowledge) -> Steps:
-    """The whole group once more, as all of its parts are good."""
+    """Run the whole group once more, as all of its parts are good."""
     group = Group(nodes, repeated=True)
     answer = (yield (group,))[group]
     if answer.good:

@@ -1,7 +1,7 @@
-"""Steps of the search for what makes a collective bad: the nodes of small groups, and their ports.
+"""Steps of the bisection: the nodes of small groups, and their ports.
 
-Each is a generator as in search.py: it yields batches of groups, is sent their answers, and returns
-findings.
+Each step is a generator as in search.py: it yields batches of groups, receives their answers, and
+returns findings.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Conclusion(msgspec.Struct, frozen=True):
-    """What was found; without findings, why nothing was."""
+    """The findings of a search; without any, the reason."""
 
     findings: tuple[NodeVerdict, ...] = ()
     reason: Reason = "harness"
@@ -54,7 +54,7 @@ Steps = Generator[Batch, Answers, list[NodeVerdict]]
 
 
 class Knowledge:
-    """What the search has learnt."""
+    """The facts that the search has learned."""
 
     def __init__(self, rails: Sequence[str], share: float) -> None:
         self.rails = tuple(rails)
@@ -65,7 +65,7 @@ class Knowledge:
 
 
 def bad_rails(bad: Sequence[Nodes], knowledge: Knowledge) -> Steps:
-    """The devices that are bad in all groups, if some are: each is tested with one group."""
+    """The devices that are bad in all groups, if any: each is tested with one group."""
     groups = [Group(bad[place % len(bad)], rail) for place, rail in enumerate(knowledge.rails)]
     answers = yield from ask(groups)
     return [
@@ -77,7 +77,7 @@ def bad_rails(bad: Sequence[Nodes], knowledge: Knowledge) -> Steps:
 def _worse_rails(
     groups: Sequence[Group], answers: Answers, share: float
 ) -> list[tuple[Group, Answer]]:
-    """Rails that fail, or are slow by the figures of the others; none where most are bad."""
+    """Rails that fail, or are slower than the other rails; none where most are bad."""
     figures = [answer.figure for answer in answers.values() if answer.figure is not None]
     usual = statistics.median_high(figures) if figures else 0.0
     worse = []
@@ -93,12 +93,12 @@ def _worse_rails(
 
 
 def singles(small: Sequence[Nodes], knowledge: Knowledge) -> Steps:
-    """Each node of small bad groups together with a node that is known to be good."""
+    """Test each node of small bad groups together with a node that is known to be good."""
     if not knowledge.good:
         yield from _look_for_good(small, knowledge)
     good = list(knowledge.good)
     suspects = [name for nodes in small for name in nodes if name not in knowledge.good]
-    found: list[NodeVerdict] = []
+    findings: list[NodeVerdict] = []
     named: set[str] = set()
     if good:
         groups = [Group((name, good[place % len(good)])) for place, name in enumerate(suspects)]
@@ -109,15 +109,15 @@ def singles(small: Sequence[Nodes], knowledge: Knowledge) -> Steps:
         for group in bad:
             named.add(group.nodes[0])
             ports = yield from _ports(group, knowledge)
-            found.append(found_by(answers[group], group.nodes[0], "node", ports))
+            findings.append(found_by(answers[group], group.nodes[0], "node", ports))
     for nodes in small:
         if not named & set(nodes):
-            found += yield from _among(nodes, knowledge)
-    return found
+            findings += yield from _among(nodes, knowledge)
+    return findings
 
 
 def _look_for_good(small: Sequence[Nodes], knowledge: Knowledge) -> Generator[Batch, Answers, None]:
-    """Pairs of nodes of neighbouring groups, until one of them is good."""
+    """Test pairs of nodes from neighbouring groups, until a pair is good."""
     neighbours = list(zip(small[::2], small[1::2]))
     for place in range(SMALL * SMALL):
         groups = [
@@ -134,7 +134,7 @@ def _look_for_good(small: Sequence[Nodes], knowledge: Knowledge) -> Generator[Ba
 
 
 def _ports(group: Group, knowledge: Knowledge) -> Generator[Batch, Answers, tuple[str, ...]]:
-    """The ports of a bad node that are bad, by one device at a time."""
+    """The bad ports of a bad node: each device is tested alone."""
     groups = [Group(group.nodes, rail) for rail in knowledge.rails]
     answers = yield from ask(groups)
     worse = _worse_rails(groups, answers, knowledge.share)
@@ -142,7 +142,7 @@ def _ports(group: Group, knowledge: Knowledge) -> Generator[Batch, Answers, tupl
 
 
 def _among(nodes: Nodes, knowledge: Knowledge) -> Steps:
-    """Two or three nodes that are bad together, by their pairs."""
+    """Test the pairs of two or three nodes that are bad together."""
     if len(nodes) == 1:
         knowledge.doubts.append(("harness", f"{nodes[0]} alone is bad, and no other node to test"))
         return []
@@ -169,7 +169,7 @@ def _among(nodes: Nodes, knowledge: Knowledge) -> Steps:
 def confirmed(
     groups: Sequence[Group], knowledge: Knowledge
 ) -> Generator[Batch, Answers, list[Group]]:
-    """Those of some bad groups that are bad a second time: no node is named by one figure."""
+    """The bad groups that are bad a second time: one bad figure is not enough to name a node."""
     again = {group: msgspec.structs.replace(group, repeated=True) for group in groups}
     answers = yield from ask(list(again.values()))
     for group, second in again.items():
@@ -180,7 +180,7 @@ def confirmed(
 
 
 def ask(groups: Sequence[Group]) -> Generator[Batch, Answers, Answers]:
-    """Run groups in as few batches as follow from their order."""
+    """Run groups, in their order, in as few batches as possible."""
     answers: Answers = {}
     left = list(dict.fromkeys(groups))
     while left:

@@ -1,1 +1,1 @@
-"""What starts collectives: mpirun over ssh, and jobs of Kubernetes."""
+"""Starts collectives: by mpirun over ssh, or as Kubernetes jobs."""

@@ -1,4 +1,4 @@
-"""What the launcher of a job runs: it waits for its workers, then starts the tool on them.
+"""The script of a job's launcher: it waits for the workers, then starts the tool on them.
 
 In: a Collective. Out: a script, in which every word is quoted; and the parts of its output.
 """
@@ -12,16 +12,16 @@ from nodevitals.checks.launchers import mpirun
 from nodevitals.checks.requests.collective import Collective, environment, sweeps, tool_argv
 
 Kind = Literal["volcano", "mpijob"]
-# Not 22: with hostNetwork the node's own sshd has it.
+# Not 22: with hostNetwork the node's own sshd uses that port.
 SSH_PORT = 22622
 SSH_OPTIONS = (
     *("-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "LogLevel=ERROR"),
     *("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),
     *("-p", str(SSH_PORT)),
 )
-# Until all workers have started.
+# Time limit for the start of all workers.
 START_SECONDS = 120
-HOSTFILE = "/tmp/hostfile"  # noqa: S108 -- of the launcher's own container
+HOSTFILE = "/tmp/hostfile"  # noqa: S108 -- in the launcher's own container
 MARK = "# nodevitals sweep "
 """Begins the line before the output of each run of the tool."""
 HOSTS: dict[Kind, str] = {
@@ -53,7 +53,7 @@ mpirun --version
 
 
 def script(wanted: Collective, kind: Kind, seconds: float) -> str:
-    """What the launcher runs: the tool once per sweep of sizes, after its mark."""
+    """The script: it prints a mark and runs the tool, once per sweep of sizes."""
     ssh = shlex.join(SSH_OPTIONS)
     lines = [
         _SCRIPT.format(
@@ -76,7 +76,7 @@ def script(wanted: Collective, kind: Kind, seconds: float) -> str:
 
 
 def _mpirun(wanted: Collective) -> tuple[list[str], list[str]]:
-    """The words before the list of hosts, and those after it up to the tool."""
+    """The words of the command before the list of hosts, and those after it up to the tool."""
     ranks = str(wanted.ranks)
     if wanted.backend == "hccl":
         pairs = [word for pair in environment(wanted).items() for word in ("-genv", *pair)]
@@ -88,6 +88,6 @@ def _mpirun(wanted: Collective) -> tuple[list[str], list[str]]:
 
 
 def parts_of(log: str) -> Optional[list[str]]:
-    """The output of each sweep in a launcher's log; None where it did not come to the first."""
+    """The output of each sweep in a launcher's log; None where no sweep was started."""
     parts = f"\n{log}".split(f"\n{MARK}")
     return [part.partition("\n")[2] for part in parts[1:]] or None

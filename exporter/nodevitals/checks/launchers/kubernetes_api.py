@@ -1,4 +1,4 @@
-"""Jobs, their pods and their logs at a Kubernetes API server, by lightkube.
+"""Requests to a Kubernetes API server about jobs, their pods and logs, by lightkube.
 
 In: the configuration of this pod, KUBECONFIG, or ~/.kube/config. Every failure is an ApiFaultError
 with one line. Needs the extra `collectives`.
@@ -82,7 +82,7 @@ class Jobs:
             raise
 
     async def delete(self, name: str) -> None:
-        """Begin to delete a job, after its pods; nothing where there is none."""
+        """Start to delete a job, after its pods; do nothing where there is none."""
         asked = self._client.delete(self._resource, name, cascade=CascadeType.FOREGROUND)
         try:
             await self._ask("delete", asked)
@@ -94,15 +94,15 @@ class Jobs:
         """The pods with this label."""
 
         async def listed() -> list[dict[str, Any]]:
-            found = self._client.list(PodResource, labels={label: value})
-            return [pod async for pod in found]
+            pods = self._client.list(PodResource, labels={label: value})
+            return [pod async for pod in pods]
 
         return await self._ask("list", listed(), "pods")
 
     async def log(self, pod: str) -> str:
-        """A pod's log, its beginning and its end where it is long."""
+        """A pod's log; of a long one the beginning and the end."""
         excerpt = Excerpt()
-        # AsyncClient.log would read all of it to memory, or wait for the end of a line.
+        # AsyncClient.log would read the whole log into memory, or wait for the end of a line.
         inner: Any = self._client._client  # noqa: SLF001
         request = inner.prepare_request(
             "get", PodLog, name=pod, namespace=self._namespace, params={"tailLines": MAX_LOG_LINES}

@@ -1,8 +1,8 @@
 """Starts collectives as Volcano Jobs or MPIJobs, and reads the results from the launcher's log.
 
-In: a Collective. Out: its reports. The job has the name of the run and is asked for every POLL
-seconds (a watch may end without a notice). It is deleted whatever happens; where this process dies,
-its own time limit ends it, and `remove` deletes it.
+In: a Collective. Out: its reports. The job has the name of the run, and its state is requested
+every POLL seconds (a watch may end without a notice). The job is deleted in any case; where this
+process dies, the job's own time limit ends it, and `remove` deletes it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nodevitals.checks.launchers.launcher import Launched, launched, refused, ve
 from nodevitals.checks.launchers.manifests import JobOptions
 from nodevitals.checks.launchers.pod_state import Problem, State
 from nodevitals.checks.launchers.pod_state import of as state_of
-from nodevitals.checks.requests import collective as one
+from nodevitals.checks.requests import collective
 from nodevitals.checks.requests.collective import Collective
 from nodevitals.probes.fabric.tools.report import Report, failed
 
@@ -47,7 +47,7 @@ class KubernetesLauncher:
         """As in Launcher."""
         try:
             verify_name(name)
-            one.verify(wanted)
+            collective.verify(wanted)
             jobs = self._jobs()
         except CheckError as error:
             return refused("harness", str(error))
@@ -75,7 +75,7 @@ class KubernetesLauncher:
             await _create(jobs, document, name)
         except CheckError as error:
             return refused("harness", str(error))
-        except asyncio.CancelledError:  # it may have been created
+        except asyncio.CancelledError:  # the job may have been created
             await _shielded(_gone(jobs, name))
             raise
         try:
@@ -92,7 +92,7 @@ class KubernetesLauncher:
         return result
 
     async def _follow(self, jobs: Jobs, wanted: Collective, name: str, seconds: float) -> Launched:
-        """Wait until the launcher's pod has ended, or until it cannot any more."""
+        """Wait until the launcher's pod has ended, or until it cannot end any more."""
         clock = asyncio.get_running_loop().time
         pending = clock() + PENDING_SECONDS
         deadline: Optional[float] = None
@@ -118,7 +118,7 @@ class KubernetesLauncher:
     async def _ended(self, jobs: Jobs, wanted: Collective, state: State) -> Launched:
         log = await _retried(lambda: jobs.log(state.launcher))
         reports = judged(wanted, log, state.status)
-        return launched(reports, log, one.versions(log))
+        return launched(reports, log, collective.versions(log))
 
     async def _problem(self, jobs: Jobs, state: State, problem: Problem) -> Launched:
         log = ""
@@ -129,24 +129,24 @@ class KubernetesLauncher:
 
 
 def judged(wanted: Collective, log: str, status: int) -> list[Report]:
-    """One report per size of a launcher's log; only its last sweep can have failed."""
+    """One report per size, from a launcher's log; only its last sweep can have failed."""
     parts = job_script.parts_of(log)
     if parts is None:
         last = next((line for line in reversed(log.splitlines()) if line.strip()), "nothing")
         return [failed("harness", f"the launcher ended with status {status}: {last}")]
     reports: list[Report] = []
-    for number, swept in enumerate(one.sweeps(wanted.sizes)):
+    for number, swept in enumerate(collective.sweeps(wanted.sizes)):
         text = parts[number] if number < len(parts) else ""
         own = status if number >= len(parts) - 1 else 0
-        reports += one.judge(wanted, one.sizes_of(swept), text, own)
+        reports += collective.judge(wanted, collective.sizes_of(swept), text, own)
         if reports[-1].outcome != "ok":
             break
     return reports
 
 
 async def _create(jobs: Jobs, document: dict[str, Any], name: str) -> None:
-    """Create the job. A server that failed may have created it all the same: then it is this one,
-    as none had the name before.
+    """Create the job. A request that failed may have created it all the same: no job had the name
+    before, so one with this name is ours.
     """
     repeated = False
     for attempt in range(RETRIES):
@@ -180,7 +180,7 @@ async def _gone(jobs: Jobs, name: str) -> None:
 
 
 async def _retried(ask: Callable[[], Awaitable[Value]]) -> Value:
-    """Ask again after a fault that passes."""
+    """Repeat a request after a temporary fault."""
     for _ in range(RETRIES - 1):
         try:
             return await ask()
@@ -192,7 +192,7 @@ async def _retried(ask: Callable[[], Awaitable[Value]]) -> Value:
 
 
 async def _shielded(work: Awaitable[None]) -> str:
-    """Finish some work though this task is canceled. Returns why it failed, or ''."""
+    """Finish some work even if this task is canceled. Returns why it failed, or ''."""
     task = asyncio.ensure_future(work)
     while not task.done():
         with suppress(asyncio.CancelledError):

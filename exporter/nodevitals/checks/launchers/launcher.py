@@ -1,7 +1,7 @@
-"""What starts a collective on its nodes, behind one interface.
+"""The interface of the launchers, which start a collective on its nodes.
 
-In: a Collective, a name and a time limit. Out: its reports. The name is that of the run: whatever
-is started carries it, so that what an earlier process of the hub left can be found and ended.
+In: a Collective, a name and a time limit. Out: its reports. The name is the run's: every process
+and object that is started has it, so that those of an earlier hub process can be found and ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,60}[a-z0-9])?")
 
 
 class Launched(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a collective."""
+    """The outcome of a collective."""
 
     reports: tuple[Report, ...]
     """One per size in order, up to the first failed one; at least one."""
@@ -39,17 +39,17 @@ class Launched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launcher(Protocol):
-    """Starts collectives. Nothing is raised but CancelledError: what fails is in the reports."""
+    """Starts collectives. Raises only CancelledError: failures are in the reports."""
 
     async def run(self, wanted: Collective, name: str, seconds: float) -> Launched:
-        """Run a collective for at most so many seconds. Where the task is canceled, it ends
-        everywhere. What already runs under this name is ended first.
+        """Run a collective for at most `seconds`. Where the task is canceled, the collective is
+        ended on all nodes. An earlier run of this name is ended first.
         """
         raise NotImplementedError
 
     async def remove(self, name: str) -> None:
-        """End what runs under this name, and wait for its end; nothing where there is none. Raises
-        CheckError where it cannot be ended.
+        """End the run of this name, if there is one, and wait for its end. Raises CheckError where
+        it cannot be ended.
         """
         raise NotImplementedError
 
@@ -61,7 +61,7 @@ def launched(
     nodes: Optional[Mapping[str, str]] = None,
     reason: Optional[Reason] = None,
 ) -> Launched:
-    """The result of a launcher, its reason that of the first failed report if none is given."""
+    """The outcome of these reports. Without a `reason`, the first failed report gives it."""
     reasons = (reason_of(report) for report in reports)
     return Launched(
         reports=tuple(reports),
@@ -78,12 +78,12 @@ def refused(
     nodes: Optional[Mapping[str, str]] = None,
     raw: str = "",
 ) -> Launched:
-    """The result of a collective that did not start, or that has no usable output."""
+    """The outcome of a collective that did not start, or that has no usable output."""
     return launched([failed(kind, message)], raw=raw, nodes=nodes)
 
 
 def named(problems: Mapping[str, str]) -> str:
-    """`node: why` of some nodes in one line."""
+    """`node: why` for some nodes, in one line."""
     parts = [f"{node}: {why}" for node, why in list(problems.items())[:MAX_NAMED]]
     more = len(problems) - len(parts)
     return "; ".join(parts) + (f"; and {more} more nodes" if more else "")

@@ -22,7 +22,7 @@ from nodevitals.checks.requests.collective import Backend, Collective
 RESOURCES: dict[Backend, str] = {"nccl": "nvidia.com/gpu", "hccl": "huawei.com/Ascend910"}
 RUN_LABEL, ROLE_LABEL = "nodevitals.io/run", "nodevitals.io/role"
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
-# A finished object that no hub removes.
+# Time after which Kubernetes removes a finished object that no hub removed.
 KEEP_SECONDS = 3600
 
 
@@ -62,13 +62,13 @@ _ORDER = ("apiVersion", "kind", "metadata", "spec")
 
 
 def manifest(wanted: Collective, kind: Kind, options: JobOptions, name: str, seconds: float) -> str:
-    """Return the same as YAML."""
+    """Return the object of `document` as YAML."""
     made = document(wanted, kind, options, name, seconds)
     return yaml.dump(made, Dumper=_Readable, sort_keys=False, width=100)
 
 
 class _Readable(yaml.SafeDumper):
-    """Without references, and scripts as lines."""
+    """Writes no references, and scripts as blocks of lines."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
         return True
@@ -109,7 +109,7 @@ def _volcano(
         "minAvailable": len(wanted.nodes) + 1,
         "maxRetry": 1,
         "ttlSecondsAfterFinished": KEEP_SECONDS,
-        # svc writes the names of the workers to a file, ssh gives all pods one key.
+        # svc writes the names of the workers to a file, ssh gives one key to all pods.
         "plugins": {"ssh": [], "svc": []},
         "tasks": tasks,
     }
@@ -156,7 +156,7 @@ def _launcher(
 
 
 def _worker(wanted: Collective, options: JobOptions, name: str) -> dict[str, Any]:
-    """One worker on each of the nodes, with all of its devices."""
+    """One worker per node, with all devices of the node."""
     device = options.device_resource or RESOURCES[wanted.backend]
     limits: dict[str, Any] = {device: wanted.devices_per_node}
     if options.rdma_resource:
@@ -170,7 +170,7 @@ def _worker(wanted: Collective, options: JobOptions, name: str) -> dict[str, Any
         "image": options.image,
         "command": ["sh", "-c", serve],
         "resources": {"limits": limits, "requests": limits},
-        # RDMA registers memory, which is then locked.
+        # RDMA locks the memory that it registers.
         "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
         "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}],  # noqa: S108
     }

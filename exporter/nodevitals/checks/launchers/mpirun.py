@@ -1,8 +1,8 @@
 """Starts collectives by mpirun over ssh: Open MPI for NCCL, MPICH for HCCL, as its test requires.
 
-In: a Collective. Out: its reports. Password-less ssh is needed from here to each node, and not
-between them. Nothing outlives the run: `timeout` ends the ranks on the nodes, and here mpirun,
-which also ends when this process dies.
+In: a Collective. Out: its reports. Password-less ssh is needed from this machine to each node, not
+between nodes. No process outlives the run: `timeout` ends the ranks on the nodes and mpirun on this
+machine; mpirun also ends when this process dies.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from contextlib import suppress
 
 from nodevitals.checks import CheckError, processes
 from nodevitals.checks.launchers.launcher import Launched, launched, named, refused, verify_name
-from nodevitals.checks.requests import collective as one
+from nodevitals.checks.requests import collective
 from nodevitals.checks.requests.collective import Collective, Sweep
 from nodevitals.checks.ssh import remote
 from nodevitals.probes.fabric.tools.report import Report, failed
 
 VARIABLE = "NODEVITALS_RUN"
 """In the environment of mpirun: the name of the run."""
-# mpirun must end its ranks first.
+# Time for mpirun to end its ranks first.
 GRACE_SECONDS = 15.0
-# The ranks end by themselves where mpirun could not end them.
+# Time after which the ranks end by themselves where mpirun could not end them.
 RANK_GRACE_SECONDS = 5.0
 SSH_AT_A_TIME = 64
 _LOOK = (
@@ -39,11 +39,13 @@ def argv(wanted: Collective, swept: Sweep, seconds: float, user: str = "") -> li
     hosts = ",".join(f"{node}:{wanted.devices_per_node}" for node in wanted.nodes)
     ranks = str(wanted.ranks)
     limit = f"{seconds + RANK_GRACE_SECONDS:g}"
-    # In the foreground it stays in the process group of mpirun, and ends with it.
+    # With --foreground it stays in the process group of mpirun, and ends with it.
     watch = ["timeout", "--foreground", f"--kill-after={RANK_GRACE_SECONDS:g}", limit]
-    rank = [*watch, *one.tool_argv(wanted, swept)]
+    rank = [*watch, *collective.tool_argv(wanted, swept)]
     if wanted.backend == "hccl":
-        pairs = [word for pair in one.environment(wanted).items() for word in ("-genv", *pair)]
+        pairs = [
+            word for pair in collective.environment(wanted).items() for word in ("-genv", *pair)
+        ]
         return ["mpirun", "-hosts", hosts, "-n", ranks, *pairs, *rank]
     return [
         *("mpirun", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])),
@@ -58,20 +60,22 @@ def argv(wanted: Collective, swept: Sweep, seconds: float, user: str = "") -> li
 
 def _mca(wanted: Collective, user: str) -> list[str]:
     login = "-o BatchMode=yes -o ConnectTimeout=5" + (f" -l {user}" if user else "")
-    # By default mpirun has nodes log in to other nodes from a number of them on.
-    found = {"plm_rsh_args": login, "plm_rsh_no_tree_spawn": "1"}
+    # By default, with many nodes, mpirun makes nodes log in to other nodes.
+    parameters = {"plm_rsh_args": login, "plm_rsh_no_tree_spawn": "1"}
     if wanted.interface:
-        found["btl_tcp_if_include"] = wanted.interface
-    return [word for pair in {**found, **wanted.mca}.items() for word in ("--mca", *pair)]
+        parameters["btl_tcp_if_include"] = wanted.interface
+    return [word for pair in {**parameters, **wanted.mca}.items() for word in ("--mca", *pair)]
 
 
 def exported(wanted: Collective) -> list[str]:
     """Return Open MPI's options that pass the environment to the ranks."""
-    return [word for pair in one.environment(wanted).items() for word in ("-x", "=".join(pair))]
+    return [
+        word for pair in collective.environment(wanted).items() for word in ("-x", "=".join(pair))
+    ]
 
 
 class MpirunLauncher:
-    """mpirun on this machine."""
+    """Starts mpirun on this machine."""
 
     def __init__(self, user: str = "") -> None:
         self._user = user
@@ -80,7 +84,7 @@ class MpirunLauncher:
         """As in Launcher."""
         try:
             verify_name(name)
-            one.verify(wanted)
+            collective.verify(wanted)
             if self._user and wanted.backend == "hccl":
                 raise CheckError("ssh_user: MPICH logs in as the user of this process, remove it")
             await self.remove(name)
@@ -94,11 +98,11 @@ class MpirunLauncher:
         version = await processes.run(["mpirun", "--version"], 10)
         if version.status == 127:
             return refused("tool_missing", "mpirun is missing on the node that starts it")
-        return await self._run(wanted, name, seconds, one.versions(version.text))
+        return await self._run(wanted, name, seconds, collective.versions(version.text))
 
     async def in_use(self, nodes: Sequence[str]) -> dict[str, str]:
-        """Nodes that are in use, or may be, with the reason. Those that ssh cannot log in to are
-        left to the preflight, which names them.
+        """Nodes that are in use, or may be, with the reason. Nodes that ssh cannot log in to are
+        left out: `preflight` reports them.
         """
         used = await asyncio.to_thread(remote.in_use, nodes, self._user)
         lost = await asyncio.to_thread(remote.unreachable, used, self._user)
@@ -108,7 +112,7 @@ class MpirunLauncher:
         """Nodes that ssh cannot log in to without a password, and nodes where a program is missing,
         each with the reason.
         """
-        tool = one.tool_argv(wanted, Sweep(1, 1, 1))[0]
+        tool = collective.tool_argv(wanted, Sweep(1, 1, 1))[0]
         look = ["sh", "-c", _LOOK, "sh", "timeout", "mpirun", tool]
         slots = asyncio.Semaphore(SSH_AT_A_TIME)
 
@@ -130,12 +134,12 @@ class MpirunLauncher:
     async def _run(
         self, wanted: Collective, name: str, seconds: float, versions: dict[str, str]
     ) -> Launched:
-        """One mpirun per sweep, within the time of all."""
+        """Run mpirun once per sweep, all within the time limit."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + seconds
         reports: list[Report] = []
         texts = []
-        for swept in one.sweeps(wanted.sizes):
+        for swept in collective.sweeps(wanted.sizes):
             left = deadline - clock()
             if left <= 1:
                 reports.append(failed("timeout", f"no end within {seconds:g} s"))
@@ -144,18 +148,23 @@ class MpirunLauncher:
                 argv(wanted, swept, left, self._user), left + 1, GRACE_SECONDS, {VARIABLE: name}
             )
             texts.append(done.text)
-            found = one.judge(wanted, one.sizes_of(swept), done.text, done.status)
-            unclear = found[-1].reason in ("harness", "unreachable")
+            swept_reports = collective.judge(
+                wanted, collective.sizes_of(swept), done.text, done.status
+            )
+            unclear = swept_reports[-1].reason in ("harness", "unreachable")
             if unclear and (done.timed_out or clock() >= deadline):
-                found = (*found[:-1], failed("timeout", f"no end within {seconds:g} s"))
-            reports += found
-            if found[-1].outcome != "ok":
+                swept_reports = (
+                    *swept_reports[:-1],
+                    failed("timeout", f"no end within {seconds:g} s"),
+                )
+            reports += swept_reports
+            if swept_reports[-1].outcome != "ok":
                 break
         raw = "".join(texts)
-        return launched(reports, raw, {**versions, **one.versions(raw)})
+        return launched(reports, raw, {**versions, **collective.versions(raw)})
 
     async def remove(self, name: str) -> None:
-        """As in Launcher: `timeout` and mpirun here, with their process groups."""
+        """As in Launcher: end the process groups of `timeout` and mpirun on this machine."""
         verify_name(name)
         groups = await asyncio.to_thread(_groups, name)
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -171,14 +180,14 @@ class MpirunLauncher:
 
 
 def _groups(name: str) -> set[int]:
-    """Process groups here of which a process has this run's name in its environment. A process that
-    has ended and waits for its parent has no environment.
+    """Process groups on this machine with a process that has this run's name in its environment. A
+    zombie has no environment.
     """
     wanted = f"{VARIABLE}={name}".encode()
-    found = set()
+    groups = set()
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
             with suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
                 if wanted in file.read().split(b"\0"):
-                    found.add(os.getpgid(int(entry)))
-    return found - {os.getpgrp()}
+                    groups.add(os.getpgid(int(entry)))
+    return groups - {os.getpgrp()}

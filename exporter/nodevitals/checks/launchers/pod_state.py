@@ -1,6 +1,6 @@
-"""What a job's object and its pods say about a collective.
+"""Reads the state of a collective from its job and its pods.
 
-In: objects of the API, of which any field may be missing. Out: a State.
+In: objects of the API, in which any field may be missing. Out: a State.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from nodevitals.checks.launchers.manifests import ROLE_LABEL
 from nodevitals.probes.fabric.tools.report import Reason
 
-# A first failed pull is repeated; these are final, or have been repeated.
+# The kubelet repeats a first failed pull; these states are final, or follow repeated failures.
 IMAGE = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 START = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 OVER = ("Failed", "Aborted", "Terminated")
@@ -22,7 +22,7 @@ _DEVICES_TAKEN = re.compile(r"Insufficient |devices unavailable|UnexpectedAdmiss
 
 
 class Problem(NamedTuple):
-    """Why a collective cannot run: a reason of a report, one line, and the nodes where."""
+    """Why a collective cannot run: the reason for a report, one line, and the nodes."""
 
     reason: Reason
     message: str
@@ -45,7 +45,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of(job: dict[str, Any], pods: Sequence[dict[str, Any]], expected: int) -> State:
-    """The state of a job with so many pods."""
+    """The state of a job; `expected` is its number of pods."""
     launcher = next((pod for pod in pods if _role(pod) == "launcher"), None)
     phase = "" if launcher is None else _phase(launcher)
     problems = [problem for pod in pods if (problem := _problem(pod)) is not None]
@@ -122,16 +122,16 @@ def _containers(pod: dict[str, Any], state: str) -> Iterator[dict[str, Any]]:
     status = pod.get("status") or {}
     for key in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(key) or ():
-            found = (container.get("state") or {}).get(state)
-            if found:
-                yield found
+            container_state = (container.get("state") or {}).get(state)
+            if container_state:
+                yield container_state
 
 
 def _status(pod: dict[str, Any], phase: str) -> int:
-    codes = [found.get("exitCode") for found in _containers(pod, "terminated")]
-    found = next((code for code in codes if isinstance(code, int) and code != 0), 0)
-    # A pod that was evicted or ran out of time has no status of its container.
-    return found or int(phase == "Failed")
+    codes = [container_state.get("exitCode") for container_state in _containers(pod, "terminated")]
+    exit_code = next((code for code in codes if isinstance(code, int) and code != 0), 0)
+    # A pod that was evicted or reached its time limit has no container status.
+    return exit_code or int(phase == "Failed")
 
 
 def _at(node: str, why: str) -> Optional[dict[str, str]]:

@@ -1,1 +1,1 @@
-"""What is asked for: requests for checks, what they run, and what they cost."""
+"""Requests for checks: their parameters, their runs and their cost."""

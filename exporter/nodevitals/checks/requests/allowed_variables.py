@@ -1,7 +1,7 @@
-"""Variables of a collective's ranks and MCA parameters that a client may set, and their values.
+"""The environment variables and MCA parameters that a client may set, and their allowed values.
 
-A list of what is allowed: nothing on it names a program, a library or a file, and no value has a
-character that a shell would interpret. NCCL: https://docs.nvidia.com/deeplearning/nccl (Environment
+No allowed name sets a program, a library or a file, and no allowed value has a character that a
+shell would interpret. NCCL: https://docs.nvidia.com/deeplearning/nccl (Environment
 Variables). HCCL: https://www.hiascend.com/document (environment variable reference, HCCL). Open
 MPI: `ompi_info --all`.
 """
@@ -57,7 +57,7 @@ class Integer(msgspec.Struct, frozen=True):
 
 
 class Words(msgspec.Struct, frozen=True):
-    """One of some words; with `several`, a list of them, which `^` excludes."""
+    """One of some words; with `several`, a list of them, or after `^` a list to exclude."""
 
     words: tuple[str, ...]
     several: bool = False
@@ -150,7 +150,7 @@ HCCL: dict[str, Rule] = {
 
 ENVIRONMENT: dict[str, dict[str, Rule]] = {"nccl": NCCL, "hccl": HCCL}
 
-# The variable that a field of the request stands for.
+# The variable that each field of the request sets.
 VARIABLES: dict[str, dict[str, str]] = {
     "nccl": {
         "device": "NCCL_IB_HCA",
@@ -161,7 +161,7 @@ VARIABLES: dict[str, dict[str, str]] = {
     "hccl": {"queue_pairs": "HCCL_RDMA_QPS_PER_CONNECTION", "traffic_class": "HCCL_RDMA_TC"},
 }
 
-# Not plm_rsh_agent, plm_rsh_args, mca_base_* and the like: they run programs and open files.
+# plm_rsh_agent, plm_rsh_args, mca_base_* and the like are missing: they run programs or open files.
 MCA: dict[str, Rule] = {
     "btl": Words(("self", "tcp", "vader", "sm", "smcuda", "openib"), several=True),
     "btl_openib_allow_ib": SWITCH,

@@ -1,7 +1,7 @@
-"""A collective, the command line and the environment of its ranks, and what its output says.
+"""A collective: the command line and the environment of its ranks, and the reports of its output.
 
-In: a test request, or a Collective. Out: command lines, files, and one Report per size. Whatever
-reaches a command line is checked here once more. Raises CheckError.
+In: a test request, or a Collective. Out: command lines, files, and one Report per size. Everything
+that reaches a command line is checked here again. Raises CheckError.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sweep(NamedTuple):
-    """Sizes that one run of the tool measures: from `first` to `last`, each `factor` times the one
-    before it.
+    """The sizes that one run of the tool measures: from `first` to `last`, each `factor` times the
+    one before.
     """
 
     first: int
@@ -80,7 +80,7 @@ def of_request(test: TestRequest, nodes: Sequence[str]) -> Collective:
         sizes = parse_sizes(test.sizes or "1GiB")
     except ValueError as error:
         raise CheckError(f"sizes: {error}") from None
-    found = Collective(
+    wanted = Collective(
         backend=backend,
         operation=test.operation or "all_reduce",
         nodes=tuple(nodes),
@@ -95,12 +95,12 @@ def of_request(test: TestRequest, nodes: Sequence[str]) -> Collective:
         environment=dict(test.environment),
         mca=dict(test.mca),
     )
-    verify(found)
-    return found
+    verify(wanted)
+    return wanted
 
 
 def verify(wanted: Collective) -> None:
-    """Refuse what must not reach a command line."""
+    """Refuse values that must not reach a command line."""
     if wanted.operation not in OPERATIONS[wanted.backend]:
         known = ", ".join(OPERATIONS[wanted.backend])
         raise CheckError(f"{wanted.backend} has no {shown(wanted.operation)}: choose {known}")
@@ -124,16 +124,16 @@ def verify(wanted: Collective) -> None:
 
 
 def sweeps(sizes: Sequence[int]) -> list[Sweep]:
-    """The sizes as few sweeps with whole factors, in order."""
-    found: list[Sweep] = []
+    """The sizes, in order, as the fewest sweeps with integer factors."""
+    ranges: list[Sweep] = []
     for size in sizes:
-        last = found[-1] if found else None
+        last = ranges[-1] if ranges else None
         factor = size // last.last if last and size % last.last == 0 else 0
         if last and factor > 1 and last.factor in (1, factor):
-            found[-1] = Sweep(last.first, size, factor)
+            ranges[-1] = Sweep(last.first, size, factor)
         else:
-            found.append(Sweep(size, size, 1))
-    return found
+            ranges.append(Sweep(size, size, 1))
+    return ranges
 
 
 def sizes_of(swept: Sweep) -> list[int]:
@@ -155,7 +155,7 @@ def tool_argv(wanted: Collective, swept: Sweep) -> list[str]:
 
 
 def environment(wanted: Collective) -> dict[str, str]:
-    """The environment of the ranks. What the request names itself has precedence."""
+    """The environment of the ranks. Variables of the request have precedence."""
     fields: dict[str, object] = {
         "device": wanted.hca or None,
         "queue_pairs": wanted.queue_pairs,
@@ -163,23 +163,23 @@ def environment(wanted: Collective) -> dict[str, str]:
         "traffic_class": wanted.traffic_class,
     }
     names = VARIABLES[wanted.backend]
-    found = {
+    variables = {
         names[key]: str(value)
         for key, value in fields.items()
         if value is not None and key in names
     }
     if wanted.backend == "nccl":
-        asked = {*found, *wanted.environment} - {"NCCL_IB_DISABLE"}
+        asked = {*variables, *wanted.environment} - {"NCCL_IB_DISABLE"}
         if wanted.rdma or any(name.startswith("NCCL_IB_") for name in asked):
-            found = {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0", **found}
-        found = {"NCCL_DEBUG": "WARN", **found}
+            variables = {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0", **variables}
+        variables = {"NCCL_DEBUG": "WARN", **variables}
     if wanted.interface:
-        found[f"{wanted.backend.upper()}_SOCKET_IFNAME"] = wanted.interface
-    return {**found, **wanted.environment}
+        variables[f"{wanted.backend.upper()}_SOCKET_IFNAME"] = wanted.interface
+    return {**variables, **wanted.environment}
 
 
 def judge(wanted: Collective, sizes: Sequence[int], text: str, status: int) -> tuple[Report, ...]:
-    """One report per size in order, up to the first failed one."""
+    """One report per size, in order, up to the first that failed."""
     parsed = PARSERS[wanted.backend](text)
     rows = iter([row for row in parsed.rows if not row.in_place])
     reports: list[Report] = []
@@ -196,7 +196,7 @@ def judge(wanted: Collective, sizes: Sequence[int], text: str, status: int) -> t
     failure = _failure(parsed, sizes[min(len(reports), len(sizes) - 1)], len(reports), status)
     if len(reports) < len(sizes):
         return (*reports, failure or failed("harness", "no row of the requested size"))
-    if failure is not None:  # of the whole run: no size of it is sure
+    if failure is not None:  # the whole run failed: its last figure is not certain
         return (*reports[:-1], msgspec.structs.replace(failure, rows=reports[-1].rows))
     return tuple(reports)
 
@@ -226,7 +226,7 @@ def _is_of(wanted: Collective, size: int, row: ResultRow) -> bool:
 
 
 def versions(text: str) -> dict[str, str]:
-    """Versions that a run printed, and that of `mpirun --version`."""
+    """The versions in the output of a run or of `mpirun --version`."""
     text = untagged(text)
     matches = {
         "nccl-tests": _NCCL_TESTS.search(text),
@@ -234,11 +234,11 @@ def versions(text: str) -> dict[str, str]:
         "Open MPI": _OPEN_MPI.search(text),
         "MPICH": _MPICH.search(text),
     }
-    found = {name: match[1] for name, match in matches.items() if match}
+    printed = {name: match[1] for name, match in matches.items() if match}
     library = _LIBRARY.search(text)
-    if library and "nccl" not in found:
-        # From 2.9 on 10000 per major version, before that 1000 (nccl.h).
+    if library and "nccl" not in printed:
+        # A major version counts 10000 from 2.9 on, 1000 before (nccl.h).
         code = int(library[1])
         major, rest = divmod(code, 10_000) if code >= 10_000 else divmod(code, 1000)
-        found["nccl"] = f"{major}.{rest // 100}.{rest % 100}"
-    return found
+        printed["nccl"] = f"{major}.{rest // 100}.{rest % 100}"
+    return printed

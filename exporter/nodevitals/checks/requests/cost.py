@@ -1,8 +1,8 @@
-"""What a check will cost at most, before it starts.
+"""Estimates the highest cost of a check before it starts.
 
 In: a resolved request without problems. Out: Cost. The rate of the links is not known: times are
-those after which tests are ended, and where a test takes a stated time, bytes are those of the
-fastest link, or the most that iperf3's streams move.
+the time limits of the tests. For a test of a fixed duration, bytes are what the fastest link, or at
+most iperf3's streams, can move.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from nodevitals.probes.fabric.measurement import fastest_of
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools.report import LATENCY
 
-# 1.6 Tb/s, in bytes per second: no port of today is faster.
+# 1.6 Tb/s, in bytes per second: no current port is faster.
 FASTEST = 200e9
-# Between two rounds: orders are sent to the agents.
+# Time between two rounds, to send requests to the agents.
 ROUND_SECONDS = 1.0
 NODE_CHECK_SECONDS = 60.0
 PARALLEL_PAIRS = 256
 
 
 def cost(request: CheckRequest, parallel_pairs: int = PARALLEL_PAIRS) -> Cost:
-    """The cost of a resolved request, of which so many pairs are tested at a time."""
+    """The cost of a resolved request; `parallel_pairs` pairs are tested at the same time."""
     if request.kind == "collective":
         return _of_collective(request)
     if request.kind == "node":
@@ -56,10 +56,11 @@ def _bytes(request: CheckRequest, of_size: TestSettings) -> float:
 
 
 def _of_collective(request: CheckRequest) -> Cost:
-    """All nodes once. A bisection that follows has a budget of its own (isolation/bisection.py)."""
+    """The cost of one run over all nodes. A bisection has its own budget (isolation/)."""
     test, count = request.test, len(request.nodes)
     seconds = collective_seconds(request, count)
-    # In and out of place. A ring sends each byte twice; alltoall one message per rank.
+    # The tool runs in place and out of place. A ring sends each byte twice; alltoall sends one
+    # message per rank.
     repeated = 2 * ((test.iterations or 20) + WARM_UP)
     copies = test.devices_per_node or 8 if test.operation in ("alltoall", "sendrecv") else 2
     moved = float(count * copies * repeated * sum(sizes_of(test))) if count > 1 else 0.0

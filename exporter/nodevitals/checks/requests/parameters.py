@@ -1,7 +1,7 @@
-"""The parameters of a check: defaults, presets, nodes by label, and what does not fit together.
+"""Resolves the parameters of a check: defaults, presets, nodes by label.
 
-In: a request as a client sends it, the presets and the nodes on the lists. Out: the request as it
-is stored and run, or all problems with it. Raises CheckError.
+In: a request as a client sends it, the presets and the listed nodes. Out: the request as it is
+stored and run. Raises CheckError with all problems.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_SHARE = CheckRequest(kind="node").share
 
 
 class PresetLike(Protocol):
-    """A preset, built in or of the site's configuration."""
+    """A preset: a built-in one, or one from the site's configuration."""
 
     @property
     def kind(self) -> Kind:
@@ -63,10 +63,10 @@ def resolve(
     presets: Mapping[str, PresetLike],
     members: Optional[Iterable[MemberLike]] = None,
 ) -> CheckRequest:
-    """The request with its preset and the defaults filled in, and all of its nodes, each once.
+    """The request with the values of its preset, the defaults, and all of its nodes, each once.
 
-    Without `members` any node is accepted, and `where` is refused. A field of the request that has
-    its default value counts as not given. Resolving twice changes nothing. Raises CheckError.
+    Without `members` any node is accepted, and `where` is refused. A field with its default value
+    counts as not given. Resolving twice changes nothing. Raises CheckError.
     """
     request = _with_preset(request, presets)
     return msgspec.structs.replace(
@@ -79,10 +79,12 @@ def checked(
     presets: Mapping[str, PresetLike],
     members: Optional[Iterable[MemberLike]] = None,
 ) -> CheckRequest:
-    """The same. Raises CheckError also for what does not fit together, with all problems."""
+    """The resolved request. Raises CheckError with all problems, also for parameters that do not
+    fit together.
+    """
     resolved = resolve(request, presets, members)
-    if found := list(problems(resolved)):
-        raise CheckError(*found)
+    if wrong := list(problems(resolved)):
+        raise CheckError(*wrong)
     return resolved
 
 
@@ -143,7 +145,7 @@ def _nodes(request: CheckRequest, members: Optional[Iterable[MemberLike]]) -> tu
 
 
 def first_of(names: Sequence[str], most: int) -> str:
-    """The first names, and how many more there are."""
+    """The first names, and the number of the others."""
     shortened = ", ".join(names[:most])
     if len(names) <= most:
         return shortened

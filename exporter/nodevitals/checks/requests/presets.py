@@ -1,4 +1,4 @@
-"""Named sets of parameters that every hub has; a site's own of the same name replace them."""
+"""The presets that every hub has; a site's preset of the same name replaces one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does not fit together in the request for a check, for each kind and tool.
+"""Finds parameters of a check that do not fit together, for each kind and tool.
 
 In: a resolved request. Out: problems, each with the path of its field and what to do.
 """
@@ -54,7 +54,7 @@ _ONLY = {
 
 
 def problems(request: CheckRequest) -> Iterator[Problem]:
-    """What does not fit together in a resolved request."""
+    """The problems of a resolved request."""
     yield from _problems_of_nodes(request)
     yield from _problems_of_kind(request)
     test = request.test
@@ -85,22 +85,24 @@ def _without(tool: str, name: str) -> Wording:
 
 def _problems_of_nodes(request: CheckRequest) -> Iterator[Problem]:
     count = len(set(request.nodes))
-    found: list[Wording] = []
+    wordings: list[Wording] = []
     if count > MAX_NODES:
-        found.append(Wording("{count} nodes: choose at most {most}", count=count, most=MAX_NODES))
+        wordings.append(
+            Wording("{count} nodes: choose at most {most}", count=count, most=MAX_NODES)
+        )
     if request.kind == "pair" and count != 2:
-        found.append(
+        wordings.append(
             Wording("a pair takes two nodes, and there are {count}: name two", count=count)
         )
     if request.kind == "matrix" and count < 2:
-        found.append(
+        wordings.append(
             Wording(
                 "a matrix takes two nodes or more, and there are {count}: add some", count=count
             )
         )
     if request.kind in ("collective", "node") and count < 1:
-        found.append(Wording("no nodes: name some, or choose them by `where`"))
-    yield from (Problem("nodes", text) for text in found)
+        wordings.append(Wording("no nodes: name some, or choose them by `where`"))
+    yield from (Problem("nodes", wording) for wording in wordings)
     if len(request.where) > MAX_LABELS:
         yield Problem("where", Wording("over {most} labels: remove some", most=MAX_LABELS))
     texts = [text for pair in request.where.items() for text in pair]

@@ -1,7 +1,7 @@
-"""The plan of the pair tests of a check: rounds, in each of which no node is in two tests.
+"""Plans the pair tests of a check in rounds; in a round, a node is in at most one test.
 
-In: a resolved request. Out: rounds, made when they are asked for. The same nodes always give the
-same plan, in whatever order they are named.
+In: a resolved request. Out: rounds, which are computed on access. The same nodes give the same
+plan, in any order.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class Plan(Sequence[Round]):
     """The rounds of a check; none for kinds without pairs."""
 
     def __init__(self, request: CheckRequest) -> None:
-        """From a resolved request."""
+        """Plan the rounds of a resolved request."""
         self._pair = tuple(request.nodes) if request.kind == "pair" else ()
         names = request.nodes if request.kind == "matrix" else ()
         self._roster = Roster((name, "") for name in names)
         every = rounds(len(self._roster)) if len(self._roster) > 1 else 0
         wanted = every if request.rounds is None else min(request.rounds, every)
-        # Evenly spread over all rounds: names that are next to each other are often neighbours in a
-        # rack, and successive rounds of the circle method are between the same neighbourhoods.
+        # The rounds are chosen evenly from all rounds: nodes with neighbouring names are often in
+        # one rack, and successive rounds of the circle method pair the same racks.
         self._numbers = [number * every // wanted for number in range(wanted)] if wanted else []
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class Plan(Sequence[Round]):
         return 1 if self._pair else len(self._numbers) * (len(self._roster) // 2)
 
     def numbered(self) -> Iterator[tuple[int, int, Pairing]]:
-        """The round, the number of the run (from 0) and the pairing of each test."""
+        """For each test: its round, the number of its run (from 0), and its pairing."""
         number = 0
         for place in range(len(self)):
             for pairing in self[place]:

@@ -1,4 +1,4 @@
-"""What a check runs on each pair, and how long a collective may take.
+"""The tests of a check on each pair, and the time limit of a collective.
 
 In: a resolved request without problems. Out: one TestSettings per size; seconds.
 """
@@ -9,17 +9,17 @@ from nodevitals.checks.model import CheckRequest, TestRequest
 from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.probes.fabric.settings import TestSettings
 
-# Of one test: the agents agree, the tool starts, and the hosts resolve names.
+# Extra time of one test: the agents agree, the tool starts, and the hosts resolve names.
 START_SECONDS = 15.0
-# Links down to 10 Gb/s, and Ethernet down to 100 Mb/s, end their tests in time. Bytes per second.
+# The slowest links that end a test in time: 10 Gb/s, for Ethernet 100 Mb/s. Bytes per second.
 SLOWEST = {"perftest": 1.25e9, "iperf3": 12.5e6}
-# Of a collective: the launcher starts all ranks, and these load their libraries.
+# Extra time of a collective: the launcher starts all ranks, which load their libraries.
 LAUNCH_SECONDS = 60.0
 LAUNCH_SECONDS_PER_NODE = 0.2
-# The slowest bus bandwidth that a collective must not exceed its time with.
+# The lowest bus bandwidth with which a collective ends in time.
 SLOWEST_BUS = 1e9
 WARM_UP = 5
-# Longest round trip of a latency test that must not exceed its time.
+# The longest round trip with which a latency test ends in time.
 SLOWEST_MESSAGE_SECONDS = 1e-3
 
 
@@ -61,7 +61,7 @@ def _seconds(test: TestRequest, size: int, iterations: int) -> float:
 
 
 def collective_seconds(request: CheckRequest, nodes: int) -> float:
-    """Longest time of one collective over so many nodes."""
+    """The time limit of one collective over this number of nodes."""
     rounds = 2 * ((request.test.iterations or 20) + WARM_UP)
     moved = sum(2 * size * rounds for size in sizes_of(request.test))
     return LAUNCH_SECONDS + LAUNCH_SECONDS_PER_NODE * nodes + moved / SLOWEST_BUS

@@ -31,7 +31,7 @@ _SWEEP = re.compile(r"([0-9a-zA-Z ]{1,16})\.\.([0-9a-zA-Z ]{1,16})[x\u00d7] ?([0
 
 @lru_cache(maxsize=64)
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """The sizes in bytes, each once, smallest first. Verdicts ask for them with each result."""
+    """The sizes in bytes, each once, smallest first. Cached: verdicts need them for each result."""
     if len(text) > 512:
         raise ValueError(
             Wording(

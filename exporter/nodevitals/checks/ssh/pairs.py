@@ -1,8 +1,8 @@
 """Tests every pair of some nodes once.
 
-In: nodes that ssh reaches, and one test. Out: a figure or a reason for each pair, or for some of
-them a second time. The pairs come from the plan of the agents; the pairs of one round run at the
-same time.
+In: nodes that ssh reaches, and one test. Out: a figure or a reason for each pair, or for those that
+are repeated. The pairs are planned as the agents plan them; the pairs of a round run at the same
+time.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def run(
     progress: Callable[[int, int], None],
     only: Collection[tuple[str, ...]] | None = None,
 ) -> list[Pair]:
-    """Test every pair once, or some one after the other; `rates` are those of the nodes' ports.
-    `progress` is called with the numbers of finished and of all pairs.
+    """Test every pair once, or with `only` these pairs one after the other; `rates` are the rates
+    of the nodes' ports. `progress` is called with the numbers of finished and of all pairs.
     """
     roster = Roster((node, "") for node in nodes)
     turns = [list(roster.pairings(number)) for number in range(rounds(len(nodes)))]
@@ -65,7 +65,7 @@ def run(
         turns = [[pairing] for pairings in turns for pairing in pairings if _nodes(pairing) in only]
     total = sum(map(len, turns))
     pairs: list[Pair] = []
-    # Another port each time: a server left from one test must not accept the client of another.
+    # Each test has its own port: a server left by one must not accept the client of another.
     ports = itertools.cycle(range(FIRST_PORT, LAST_PORT + 1))
     with ThreadPoolExecutor(max_workers=max(1, len(nodes) // 2)) as threads:
         for pairings in turns:
@@ -122,8 +122,8 @@ def _tested(
 
 
 class _Look:
-    """A look at the client's connection after a while, on another connection of ssh: what a tool
-    printed is lost when its time is over, as both of them keep it back.
+    """Looks at the client's connection after a while, over a second ssh connection: tools buffer
+    their output, and it is lost when they are ended at their time limit.
     """
 
     def __init__(self, node: str, port: int, seconds: float) -> None:
@@ -145,7 +145,7 @@ class _Look:
 
 def _judged(test: TestSettings, done: remote.Done, connected: bool = False) -> Report:
     if done.status in (124, 137, -1):
-        # Without an answer the node may be gone, which is not slow.
+        # Without an answer the node may be down, which is not the same as slow.
         return measurement.unfinished(test, connected and done.status != -1)
     if done.status in (126, 127):
         return failed("tool_missing", done.text.strip())
@@ -153,6 +153,6 @@ def _judged(test: TestSettings, done: remote.Done, connected: bool = False) -> R
 
 
 def _server_report(test: TestSettings, server: ToolProcess, report: Report) -> Report:
-    """The server's reason, where it ended by itself, is the more exact one."""
+    """The report of the server where it ended by itself: its reason is more exact."""
     own = _judged(test, remote.Done(server.text(), server.status() or 0))
     return report if own.reason in (None, "harness", "timeout") else own

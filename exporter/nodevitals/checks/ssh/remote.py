@@ -1,4 +1,4 @@
-"""Commands on other nodes by ssh, without passwords. A command there ends by its own `timeout`,
+"""Runs commands on other nodes by ssh, without passwords. `timeout` on the node ends the command,
 also when this process or the connection dies.
 """
 
@@ -24,10 +24,10 @@ from nodevitals.probes.fabric.tools.process import TCP_TABLES, ToolMissingError,
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
 REACH_SECONDS = 15.0
 POLL_SECONDS = 0.02
-# Only root can write there, and must: root restores the governors from it. Like the governors, the
-# file does not outlive the boot.
+# Only root may write this file, because root restores the governors from it. Like the governors,
+# the file is gone after a reboot.
 GOVERNORS = "/run/nodevitals-governors"
-# Governors saved by a check that crashed are the original ones: they are not overwritten.
+# Governors that a crashed check has saved are the original ones, and are not overwritten.
 _SAVE_AND_SET = f"""\
 set -e; cd /sys/devices/system/cpu; ls cpu*/cpufreq/scaling_governor >/dev/null 2>&1 || exit 0
 [ -e {GOVERNORS} ] ||
@@ -46,7 +46,7 @@ Value = TypeVar("Value")
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The output of a command there on both streams, and its status; -1 where no answer came in
+    """The output of a remote command on both streams, and its status: -1 where no answer came in
     time.
     """
 
@@ -55,13 +55,13 @@ class Done(msgspec.Struct, frozen=True):
 
 
 def command(node: str, argv: Sequence[str], seconds: float, user: str = "") -> list[str]:
-    """Return the local command line for a command that ends there after so many seconds."""
+    """Return the local command line of a remote command with a time limit."""
     there = ["timeout", "--kill-after=1", f"{seconds:g}", *argv]
     return [*SSH, *(["-l", user] if user else []), node, "--", shlex.join(there)]
 
 
 def run(node: str, argv: Sequence[str], seconds: float, user: str = "") -> Done:
-    """Run a command there to its end. Its output is limited: one that prints more ends."""
+    """Run a remote command to its end. It is ended where its output is too long."""
     try:
         process = ToolProcess(command(node, argv, seconds, user))
     except ToolMissingError as error:
@@ -84,16 +84,18 @@ def on_each(nodes: Iterable[str], act: Callable[[str], Value]) -> dict[str, Valu
 
 
 def unreachable(nodes: Iterable[str], user: str = "") -> dict[str, str]:
-    """Nodes that ssh cannot log in to, each with the last line of its output."""
-    found = on_each(nodes, lambda node: run(node, ["true"], 5, user))
-    return {node: last_line(done.text) for node, done in found.items() if done.status != 0}
+    """Nodes that ssh cannot log in to, each with the last line of ssh's output."""
+    outputs = on_each(nodes, lambda node: run(node, ["true"], 5, user))
+    return {node: last_line(done.text) for node, done in outputs.items() if done.status != 0}
 
 
 def in_use(nodes: Iterable[str], user: str = "") -> dict[str, str]:
-    """Nodes where processes have an accelerator open, with their names, or where it is unknown."""
-    found = on_each(nodes, lambda node: run(node, ["sh", "-c", _IN_USE], 10, user))
+    """Nodes where a process has an accelerator open, with the names of these processes; also nodes
+    where that is unknown.
+    """
+    outputs = on_each(nodes, lambda node: run(node, ["sh", "-c", _IN_USE], 10, user))
     used = {}
-    for node, done in found.items():
+    for node, done in outputs.items():
         names = set(done.text.split()) - set(WATCHERS)
         users = sorted(name for name in names if not name.startswith(WORKER))
         if done.status != 0:
@@ -114,30 +116,30 @@ def restore_governors(nodes: Iterable[str]) -> None:
 
 
 def gid_indexes(nodes: Iterable[str], test: TestSettings) -> dict[str, int | None]:
-    """The GID index that each node's port should use, as nodes differ. None on InfiniBand."""
+    """The GID index that each node's port should use: nodes may differ. None on InfiniBand."""
     folder = f"/sys/class/infiniband/{test.device}/ports/{test.ib_port}"
     script = f"cd {shlex.quote(folder)} && grep -H . gids/* gid_attrs/types/* gid_attrs/ndevs/*"
-    found = on_each(nodes, lambda node: run(node, ["sh", "-c", f"{script} 2>/dev/null"], 10))
-    return {node: _gid_index(parse_gids(done.text)) for node, done in found.items()}
+    outputs = on_each(nodes, lambda node: run(node, ["sh", "-c", f"{script} 2>/dev/null"], 10))
+    return {node: _gid_index(parse_gids(done.text)) for node, done in outputs.items()}
 
 
 def port_rates(nodes: Iterable[str], test: TestSettings) -> dict[str, float | None]:
-    """The rate that each node's port promises, in bytes per second; None where it promises none."""
+    """The rate of each node's port in bytes per second; None where it is unknown."""
     if not test.device:
         return dict.fromkeys(nodes)
     directory, rate = measurement.place_of(test)
     argv = ["sh", "-c", measurement.PORT_SCRIPT, "sh", f"/sys/{directory}", rate]
-    found = on_each(nodes, lambda node: run(node, argv, 10))
-    return {node: measurement.promised_there(test, done.text) for node, done in found.items()}
+    outputs = on_each(nodes, lambda node: run(node, argv, 10))
+    return {node: measurement.promised_there(test, done.text) for node, done in outputs.items()}
 
 
 def is_connected(node: str, port: int) -> bool:
-    """Whether a process there is connected to this TCP port of another node."""
+    """Whether a process on the node is connected to this TCP port of another node."""
     return tool_process.is_connected(port, run(node, ["cat", *TCP_TABLES], 5).text)
 
 
 def parse_gids(text: str) -> list[Gid]:
-    """A port's table from `grep -H .` of its files, without incomplete rows."""
+    """A port's GID table from `grep -H .` on its files, without incomplete rows."""
     files = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     numbers = (parse_integer(name[5:]) for name in files if name.startswith("gids/"))
     rows = []

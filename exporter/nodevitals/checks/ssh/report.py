@@ -49,7 +49,7 @@ def to_repeat(
 def judge(
     pairs: Sequence[Pair], test: TestSettings, expected: float | None, share: float
 ) -> Judged:
-    """The verdict, as the hub finds it. A pair that comes a second time was repeated."""
+    """The verdict, equal to the hub's. A pair that occurs a second time was repeated."""
     results, planned = _results(pairs)
     verdict = verdict_of(_request(pairs, test, expected, share), planned, results)
     problems = [
@@ -87,9 +87,7 @@ def _request(
 
 
 def _results(pairs: Sequence[Pair]) -> tuple[list[RunResult], int]:
-    """The results, those of repetitions with the numbers after the planned ones; and the number of
-    the latter.
-    """
+    """The results and the number of planned ones; repetitions have the numbers after those."""
     numbers = {nodes: n for n, nodes in enumerate(dict.fromkeys(map(_nodes, pairs)))}
     planned = len(numbers)
     results = []
@@ -111,7 +109,7 @@ def _nodes(pair: Pair) -> tuple[str, str]:
 
 
 def matrix(pairs: Sequence[Pair], test: TestSettings) -> list[list[str]]:
-    """Rows of a table, the head first, of figures in Gb/s or microseconds, or of reasons."""
+    """The rows of a table, the head first; its cells are Gb/s, microseconds, or reasons."""
     names = sorted({name for pair in pairs for name in (pair.source, pair.target)})
     cells = {frozenset((pair.source, pair.target)): _cell(pair, test) for pair in pairs}
     unit = "us" if test.is_latency else "Gb/s"
@@ -131,7 +129,7 @@ def _cell(pair: Pair, test: TestSettings) -> str:
 
 
 def cell(text: str) -> str:
-    """Text that no spreadsheet takes for a formula."""
+    """The text in a form that no spreadsheet reads as a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 

@@ -1,1 +1,1 @@
-"""What results mean: figures, what is slow or failed, and the verdict that follows."""
+"""Judges results: their figures, slow and failed parts, and the verdict."""

@@ -1,7 +1,7 @@
-"""Figures of results: one per run and size, and why there is none.
+"""The figures of results: one per run and size, or the reason why there is none.
 
-In: results of runs. Out: bytes per second (of the bus for collectives), or the median in seconds of
-a latency test; speeds, of which larger is better; failures with their reasons.
+In: results of runs. Out: bytes per second (for collectives of the bus), or the median of a latency
+test in seconds; speeds (larger is better); failures with their reasons.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.checks.verdicts.reasons import reason_of
 from nodevitals.probes.fabric.tools.report import LATENCY, Report, failed
 
-# Seconds of a latency, bytes per second of any fabric; their ratios and sums are finite.
+# Bounds of a plausible figure, in seconds or bytes per second: ratios and sums stay finite.
 _LEAST, _MOST = 1e-12, 1e18
 _WORKLOAD = ("maintenance", "job_marker", "accelerator_in_use", "link_busy", "in_use")
 
@@ -34,7 +34,7 @@ class Failure(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """For people."""
+        """The failure as one text for people."""
         return f"{self.reason}: {self.message}" if self.message else self.reason
 
 
@@ -53,7 +53,7 @@ def _weight(result: RunResult) -> tuple[int, bytes]:
 
 
 def figure_of(report: Report, test: TestRequest) -> Optional[float]:
-    """The figure of a report; None where it has none that makes sense."""
+    """The figure of a report; None where it has no plausible one."""
     if report.outcome != "ok" or not report.rows:
         return None
     row = report.rows[-1]
@@ -67,24 +67,24 @@ def figure_of(report: Report, test: TestRequest) -> Optional[float]:
 
 
 def speed_of(figure: float, test: TestRequest) -> float:
-    """Larger is better: the inverse of a latency."""
+    """The speed of a figure (larger is better): for a latency its inverse."""
     return 1 / figure if test.operation in LATENCY else figure
 
 
 def at_size(result: RunResult, test: TestRequest, place: int) -> Optional[float]:
-    """The figure of a run at one of the sizes, by its place in `sizes`."""
+    """The figure of a run at the size with this index in `sizes`."""
     if result.skipped or place >= len(result.reports):
         return None
     return figure_of(result.reports[place], test)
 
 
 def largest(test: TestRequest) -> int:
-    """The place of the largest size."""
+    """The index of the largest size."""
     return len(parse_sizes(test.sizes)) - 1
 
 
 def median_of(request: CheckRequest, results: Iterable[RunResult]) -> Optional[float]:
-    """The median of all runs at the largest size; of a collective, the figure over all nodes."""
+    """The median of all runs at the largest size; for a collective, the figure of all nodes."""
     if request.kind == "node":
         return None
     place = largest(request.test)
@@ -97,7 +97,7 @@ def median_of(request: CheckRequest, results: Iterable[RunResult]) -> Optional[f
 
 
 def failure_of(result: RunResult, request: CheckRequest) -> Optional[Failure]:
-    """Why a run has no figure of its largest size; None where it has one."""
+    """Why a run has no figure at its largest size; None where it has one."""
     if result.skipped:
         cause: Reason = "workload" if result.skipped in _WORKLOAD else "harness"
         return Failure(result.nodes, cause, result.skipped, "")
@@ -114,6 +114,6 @@ def failure_of(result: RunResult, request: CheckRequest) -> Optional[Failure]:
     if report.outcome == "ok":
         report = failed("harness", "the result has no figure that makes sense")
     reason = report.reason or "harness"
-    # A GID that was given may not exist on a port that is well.
+    # A GID that the request names may not exist on a healthy port.
     relative = reason == "no_gid" and test.gid_index is None
     return Failure(result.nodes, reason_of(report) or "harness", reason, report.message, relative)

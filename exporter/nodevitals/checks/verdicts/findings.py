@@ -1,8 +1,7 @@
-"""What is wrong: findings and doubts, which node or link failed runs point to, and the verdict that
-follows.
+"""Findings and doubts: the nodes or links that failed runs point to, and the verdict.
 
-In: the failures of a check and its runs, and what other modules find. Out: Verdict, whose reason is
-the gravest.
+In: the failures of a check, its runs, and the findings of other modules. Out: Verdict, with the
+gravest reason.
 """
 
 from __future__ import annotations
@@ -20,21 +19,27 @@ Scope = Literal["node", "link", "rail"]
 MAX_FINDINGS = 200
 GRAVITY: tuple[Reason, ...] = ("hardware", "threshold", "harness", "workload")
 MOST = 0.75
-# Where each test fails with these, the request is at fault, or the network of the tests.
+# Where every test fails with one of these, the cause is the request or the tested network.
 EVERYWHERE = ("no_device", "no_gid", "unreachable")
 
 
 def gravest(findings: Iterable[NodeVerdict]) -> Sequence[NodeVerdict]:
-    """The findings by gravity of their reasons: nodes before links, then by name."""
+    """The findings in the order of their reasons, the gravest first; nodes before links, then by
+    name.
+    """
     scopes = ("node", "rail", "link")
     return sorted(
         findings,
-        key=lambda found: (GRAVITY.index(found.reason), scopes.index(found.scope), found.subject),
+        key=lambda finding: (
+            GRAVITY.index(finding.reason),
+            scopes.index(finding.scope),
+            finding.subject,
+        ),
     )
 
 
 class Judgement(msgspec.Struct):
-    """What is found so far."""
+    """The findings so far."""
 
     findings: list[NodeVerdict] = []
     doubts: list[tuple[Reason, str]] = []
@@ -43,12 +48,12 @@ class Judgement(msgspec.Struct):
     """What people may want to know."""
 
     def verdict(self, measured: bool) -> Verdict:
-        """All of it as one verdict."""
+        """The verdict that follows from the findings and doubts."""
         ordered = gravest(self.findings)
-        bad = any(found.reason in ("hardware", "threshold") for found in ordered)
+        bad = any(finding.reason in ("hardware", "threshold") for finding in ordered)
         well = measured and not ordered and not self.doubts
-        reasons = [found.reason for found in ordered] + [reason for reason, _ in self.doubts]
-        parts = [f"{found.subject}: {found.message}" for found in ordered[:3]]
+        reasons = [finding.reason for finding in ordered] + [reason for reason, _ in self.doubts]
+        parts = [f"{finding.subject}: {finding.message}" for finding in ordered[:3]]
         if len(ordered) > 3:
             parts.append(f"{len(ordered) - 3} more findings")
         parts += [text for _, text in self.doubts]
@@ -87,7 +92,7 @@ def percent(ratio: float) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first names, and how many there are more."""
+    """The first names, and the number of the others."""
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     return ", ".join(names[:8]) + more
 
@@ -95,8 +100,8 @@ def some(names: Sequence[str]) -> str:
 def findings_of(
     request: CheckRequest, runs: Sequence[tuple[str, ...]], failures: Sequence[Failure]
 ) -> tuple[list[NodeVerdict], list[tuple[Reason, str]]]:
-    """Findings and doubts. A node is named where nearly all of its tests failed, while its partners
-    reach others; otherwise the pair is.
+    """Findings and doubts. A node is named where nearly all of its tests failed and its partners
+    reached others; otherwise the pair is named.
     """
     if request.kind == "node":
         return [
@@ -116,8 +121,8 @@ def findings_of(
 
 
 def _in_context(runs: Sequence[tuple[str, ...]], failures: Sequence[Failure]) -> Sequence[Failure]:
-    """Where other tests of one of both nodes succeed, a missing GID is a fault of a node, and none
-    of the test.
+    """The failures. A missing GID is a fault of the node, not of the test, where other tests of one
+    of the two nodes succeeded.
     """
     total = Counter(node for nodes in runs for node in nodes)
     failed = Counter(node for failure in failures for node in failure.nodes)
@@ -133,7 +138,7 @@ def _in_context(runs: Sequence[tuple[str, ...]], failures: Sequence[Failure]) ->
 def _of_all(
     request: CheckRequest, failures: Sequence[Failure]
 ) -> tuple[list[NodeVerdict], list[tuple[Reason, str]]]:
-    """All tests failed, which names no node."""
+    """Findings and doubts where all tests failed: no node can be named."""
     failure = min(failures, key=lambda failed: (GRAVITY.index(failed.cause), failed.text))
     text = f"all {len(failures)} tests failed: {failure.text}"
     if failure.cause in ("hardware", "threshold") and failure.reason not in EVERYWHERE:
@@ -168,7 +173,7 @@ def _finding_of(
     failures: Sequence[Failure],
     runs: int,
 ) -> NodeVerdict:
-    """The most frequent of the gravest failures, in words."""
+    """The finding for the most frequent of the gravest failures."""
     cause = min((failure.cause for failure in failures), key=GRAVITY.index)
     of_cause = [failure for failure in failures if failure.cause == cause]
     reason = Counter(sorted(failure.reason for failure in of_cause)).most_common(1)[0][0]
@@ -181,11 +186,11 @@ def _finding_of(
 
 
 def port_of(request: CheckRequest) -> str:
-    """`port mlx5_3`; with its number where it is not the first."""
+    """`port mlx5_3`, with the port's number where that is not 1."""
     test = request.test
     return f"port {test.device}" if test.port == 1 else f"port {test.device}:{test.port}"
 
 
 def rail_of(request: CheckRequest) -> str:
-    """The device of all nodes."""
+    """The device that is tested on all nodes."""
     return request.test.device or "all devices"

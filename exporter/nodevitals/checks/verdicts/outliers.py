@@ -1,11 +1,12 @@
-"""Slow nodes and slow pairs among the speeds of many pairs, relative to each other.
+"""Finds slow nodes and slow pairs by comparing the speeds of many pairs.
 
 In: the speed of each pair. Out: nodes that are slow with nearly all of their partners, nodes that
-are slow in one direction, and slow pairs of nodes that are well.
+are slow in one direction, and slow pairs of other nodes.
 
-A node is slow where at least three quarters of its pairs are, with three partners or more that are
-not slow themselves, and where so many would be chance in fewer than one of 1,000 checks: a shared
-network makes pairs slow as well, at a share that the other pairs show (docs/adr/0035-verdicts.md).
+A node is slow where at least three quarters of its pairs are slow, with at least three partners
+that are not slow themselves, and where chance would explain that in fewer than one of 1,000 checks:
+a shared network makes pairs slow as well, and the other pairs show how many
+(docs/adr/0035-verdicts.md).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Direction = Literal["", "sending", "receiving"]
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """The speed of a pair, of which larger is better."""
+    """The speed of a pair; larger is better."""
 
     sender: str
     receiver: str
@@ -43,7 +44,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class SlowNode(msgspec.Struct, frozen=True):
-    """A slow node, and its median over the usual speed."""
+    """A slow node, and the ratio of its median to the usual speed."""
 
     name: str
     ratio: float
@@ -51,7 +52,7 @@ class SlowNode(msgspec.Struct, frozen=True):
 
 
 class SlowPair(msgspec.Struct, frozen=True):
-    """A slow pair of nodes that are well otherwise."""
+    """A slow pair of nodes that are not slow themselves."""
 
     sender: str
     receiver: str
@@ -59,7 +60,7 @@ class SlowPair(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What is slow."""
+    """The slow nodes and pairs."""
 
     usual: float
     """The expected speed, or the median of the pairs that are not slow."""
@@ -77,8 +78,8 @@ def find(
     expected: Optional[float] = None,
     directed: bool = True,
 ) -> Optional[Found]:
-    """What is slow: below `share` of the usual speed, or outside the spread of the others. None
-    where nothing is measured.
+    """The nodes and pairs that are slow: below `share` of the usual speed, or outside the spread of
+    the others. None where nothing was measured.
     """
     pairs = sorted(measured, key=lambda pair: (pair.sender, pair.receiver, pair.speed))
     if not pairs:
@@ -86,23 +87,23 @@ def find(
     median = _usual(pairs)
     usual = expected or median
     table = _Table([Measured(pair.sender, pair.receiver, pair.speed / usual) for pair in pairs])
-    found = {name: _slow(table, name, "") for name in table.slow_nodes(share, expected is None)}
+    slow = {name: _slow(table, name, "") for name in table.slow_nodes(share, expected is None)}
     if directed:
-        for name, direction in table.slow_directions(share, found).items():
-            found[name] = _slow(table, name, direction)
+        for name, direction in table.slow_directions(share, slow).items():
+            slow[name] = _slow(table, name, direction)
     limit = table.limit_of_spread(median / usual)
     if limit is not None and limit > share:
         for name in table.slow_nodes(limit, True):
-            found.setdefault(name, _slow(table, name, ""))
-    well = [pair for pair in table.pairs if not {pair.sender, pair.receiver} & found.keys()]
+            slow.setdefault(name, _slow(table, name, ""))
+    well = [pair for pair in table.pairs if not {pair.sender, pair.receiver} & slow.keys()]
     return Found(
         usual,
-        tuple(found[name] for name in sorted(found)),
+        tuple(slow[name] for name in sorted(slow)),
         tuple(
             SlowPair(pair.sender, pair.receiver, pair.speed) for pair in well if pair.speed < share
         ),
         len(well),
-        tuple(sorted(table.suspects(share) - found.keys())),
+        tuple(sorted(table.suspects(share) - slow.keys())),
     )
 
 
@@ -116,8 +117,8 @@ def _slow(table: _Table, name: str, direction: Direction) -> SlowNode:
 
 
 def _usual(pairs: Sequence[Measured]) -> float:
-    """The median of the pairs that are not slow. The first guess is what most nodes reach with a
-    quarter of their partners: one slow node of four is in half of all pairs.
+    """The median of the pairs that are not slow. Pairs are compared with the speed that most nodes
+    reach with a quarter of their partners: one slow node of four is in half of all pairs.
     """
     best = sorted(upper(pair.speed for pair in own) for own in by_node(pairs).values())
     fast = statistics.median_high(best)
@@ -125,22 +126,22 @@ def _usual(pairs: Sequence[Measured]) -> float:
 
 
 def upper(values: Iterable[float]) -> float:
-    """The value that three quarters do not exceed."""
+    """The third quartile: three quarters of the values do not exceed it."""
     ordered = sorted(values)
     return ordered[math.ceil(MOST * len(ordered)) - 1]
 
 
 def by_node(pairs: Iterable[Measured]) -> dict[str, list[Measured]]:
     """The pairs of each node."""
-    found: dict[str, list[Measured]] = {}
+    pairs_of: dict[str, list[Measured]] = {}
     for pair in pairs:
         for name in (pair.sender, pair.receiver):
-            found.setdefault(name, []).append(pair)
-    return found
+            pairs_of.setdefault(name, []).append(pair)
+    return pairs_of
 
 
 class _Table:
-    """Ratios of all pairs."""
+    """The pairs, with their speeds relative to the usual speed."""
 
     def __init__(self, pairs: Sequence[Measured]) -> None:
         self.pairs = pairs
@@ -163,8 +164,8 @@ class _Table:
         }
 
     def slow_nodes(self, limit: float, compared: bool) -> list[str]:
-        """The same, where it is a fault of the node. `compared` with the other nodes, this must
-        be no chance; against an expected rate, all nodes may be slow.
+        """Suspects that are slow themselves. `compared`: with other nodes, where chance must be
+        excluded; against an expected rate, all nodes may be slow.
         """
         suspects = self.suspects(limit)
         if not compared:
@@ -179,8 +180,8 @@ class _Table:
     def slow_directions(
         self, limit: float, named: Collection[str]
     ) -> Mapping[str, Literal["sending", "receiving"]]:
-        """Nodes that are slow with every partner in one direction, and with none in the other."""
-        found: dict[str, Literal["sending", "receiving"]] = {}
+        """Nodes that are slow with every partner in one direction, with none in the other."""
+        directions: dict[str, Literal["sending", "receiving"]] = {}
         for name in sorted(self.of.keys() - set(named)):
             own = self._with_others(name, named)
             sent = [pair for pair in own if pair.sender == name]
@@ -188,17 +189,17 @@ class _Table:
             if min(len(sent), len(received)) < MIN_PARTNERS:
                 continue
             if _below(sent, limit) == len(sent) and not _below(received, limit):
-                found[name] = "sending"
+                directions[name] = "sending"
             elif _below(received, limit) == len(received) and not _below(sent, limit):
-                found[name] = "receiving"
-        background = self._background(limit, {*found, *named})
+                directions[name] = "receiving"
+        background = self._background(limit, {*directions, *named})
         return {
             name: direction
-            for name, direction in found.items()
+            for name, direction in directions.items()
             if self._is_no_chance(
                 [
                     pair
-                    for pair in self._with_others(name, {*found, *named})
+                    for pair in self._with_others(name, {*directions, *named})
                     if name == (pair.sender if direction == "sending" else pair.receiver)
                 ],
                 limit,
@@ -207,7 +208,7 @@ class _Table:
         }
 
     def _with_others(self, name: str, others: Collection[str]) -> list[Measured]:
-        """A node's pairs without those with some others."""
+        """A node's pairs, except those with these others."""
         return [
             pair
             for pair in self.of[name]
@@ -215,7 +216,7 @@ class _Table:
         ]
 
     def _background(self, limit: float, suspects: Collection[str]) -> float:
-        """The share of slow pairs among those without suspects."""
+        """The share of slow pairs among the pairs without suspects."""
         rest = [pair for pair in self.pairs if not {pair.sender, pair.receiver} & set(suspects)]
         return max(LEAST_BACKGROUND, _below(rest, limit) / len(rest) if rest else 1.0)
 
@@ -231,7 +232,7 @@ def _below(pairs: Iterable[Measured], limit: float) -> int:
 
 
 def at_least(count: int, trials: int, chance: float) -> float:
-    """The probability of at least `count` of so many trials (binomial)."""
+    """The probability of at least `count` successes in `trials` (binomial)."""
     return math.fsum(
         math.comb(trials, hits) * chance**hits * (1 - chance) ** (trials - hits)
         for hits in range(count, trials + 1)

@@ -1,4 +1,4 @@
-"""Why a test has no usable result: a fault of the hardware, of the test itself, or jobs in the way.
+"""Decides why a test has no usable result: the hardware, the test itself, or running jobs.
 
 In: the report of a tool. Out: a reason of the check model.
 
@@ -12,8 +12,8 @@ In: the report of a tool. Out: a reason of the check model.
 | timeout | threshold where the test was still transferring, otherwise harness |
 | no_gid, tool_missing | harness |
 
-Where the agent of a node does not answer the hub, there is no report: the run is skipped, which is
-harness. What fails alike on every node, such as a device that is missing, is a fault of the
+Where the agent of a node does not answer the hub, there is no report: the run is skipped, with the
+reason harness. A failure that is equal on every node, such as a missing device, is a fault of the
 request: the verdict compares the nodes.
 """
 
@@ -37,21 +37,21 @@ OF_REPORT: dict[fabric.Reason, Reason] = {
     "tool_missing": "harness",
     "harness": "harness",
 }
-# Retries exceeded, and connections that fail below TCP: packets were lost on the tested network.
+# Packets were lost on the tested network: retries exceeded, or connections failed below TCP.
 _LOST = re.compile(
     r"Failed status[- ](?:1[23]\b|.{0,200}\(1[23]\))"
     r"|Got completion .{0,200}(?:error|status=)\s?1[23]\b"
     r"|Failed to modify QP \d{1,10} to RT[RS]"
     r"|iperf3: .{0,200}(?:No route to host|Network is unreachable|timed out)"
 )
-# The network works, and a process on the other node does not; or the name was not resolved, or ssh
-# failed, which takes another path.
+# The network works, but a process on the other node does not; or the name was not resolved; or ssh,
+# which uses another network, failed.
 _ANSWERED = re.compile(
     r"(?i)refused|reset|broken pipe|connection closed|closed unexpectedly|has terminated"
     r"|interrupt -|read remote address|Unexpected CM event|in resolving|name service|host key"
     r"|\bssh: "
 )
-# What the libraries of the devices report. Codes of HCCL: 12 and 14 are RoCE connections, 19 the
+# Errors that the device libraries report. HCCL's codes 12 and 14 are RoCE connections, 19 is the
 # network (hccl_types.h).
 _BROKEN = re.compile(
     r"(?i)uncorrectable|fallen off the bus|hardware (?:stack )?(?:error|fault)|GPU is lost"

@@ -1,17 +1,18 @@
-"""What shows that a speed is as it should be. Without a reference, a check that found no fault
-could not tell: partners that are all slow agree with each other (docs/adr/0035-verdicts.md).
+"""Compares speeds with a reference. Without one, a check without findings proves nothing: nodes
+that are all slow agree with each other (docs/adr/0035-verdicts.md).
 
-In: the request, results, the figure of the last like check. Out: which runs to repeat, those that
-are far below the rate of their port, and in one line what is missing for a verdict.
+In: the request, results, the figure of the last equal check. Out: the runs to repeat, the runs far
+below the rate of their port, and one line about what is missing for a verdict.
 
 | reference | well | bad |
 |---|---|---|
 | the expected rate | from `share` on | below |
-| the last like check that was ok | from `share` on | below |
-| the last like check, which had no reference | never | below `share` |
-| the rate of two physical ports that are alike | from GOOD_SHARE on | below BAD_SHARE |
+| the last equal check, if it was ok | from `share` on | below |
+| the last equal check, if it had no reference | never | below `share` |
+| the rate of two equal physical ports | from GOOD_SHARE on | below BAD_SHARE |
 
-The last one is bad only where no rate is expected, with messages from 1 MiB on, and twice.
+By the last reference, a run is bad only where no rate is expected, with messages from 1 MiB on, and
+where it was bad twice.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from nodevitals.probes.fabric.measurement import LARGE_BYTES
 from nodevitals.probes.fabric.tools.report import LATENCY
 
 # Published limits of healthy links are 0.9 of the line rate
-# (https://github.com/Mellanox/ngc_multinode_perf); one flow of a routed network may meet another.
+# (https://github.com/Mellanox/ngc_multinode_perf); in a routed network, flows may share a link.
 GOOD_SHARE = 0.8
 BAD_SHARE = 0.25
 """No number of queue pairs, size of messages from 1 MiB on or other traffic of one flow explains
@@ -42,7 +43,7 @@ HOW = "give --expected (expected_bytes_per_second)"
 
 
 class Settled(NamedTuple):
-    """Results of which the repetitions are taken into account."""
+    """The planned results, sorted by what their repetitions show."""
 
     runs: list[RunResult]
     """The planned runs."""
@@ -56,17 +57,17 @@ class Settled(NamedTuple):
 def to_repeat(
     request: CheckRequest, planned: int, results: Sequence[RunResult]
 ) -> list[tuple[int, tuple[str, ...]]]:
-    """Numbers and nodes of the repetitions that a verdict needs, to be run one after the other:
-    pairs of one round may share a path. They are of runs far below the rate of their port, evenly
-    spread where there are many; that of run `n` has the number `planned + n`.
+    """Numbers and nodes of the repetitions that a verdict needs. They run one after the other:
+    pairs of one round may share a path. Runs far below the rate of their port are repeated, of many
+    an even selection; the repetition of run `n` has the number `planned + n`.
     """
     far = [run for run in figures.in_order(results) if _is_planned_and_far(request, planned, run)]
     return [(planned + run.number, run.nodes) for run in far[:: -(-len(far) // MAX_REPEATED) or 1]]
 
 
 def settled(request: CheckRequest, planned: int, runs: Sequence[RunResult]) -> Settled:
-    """The planned runs, and what their repetitions show: no fault is named by one figure. Where all
-    of many show the same, those that were not repeated count as well.
+    """The planned runs, sorted by their repetitions: one figure is not enough to name a fault.
+    Where all repetitions confirm it, far runs that were not repeated are slow as well.
     """
     first = {run.number: run.nodes for run in runs if run.number < planned}
     again = {
@@ -74,28 +75,28 @@ def settled(request: CheckRequest, planned: int, runs: Sequence[RunResult]) -> S
     }
     wanted = [number - planned for number, _ in to_repeat(request, planned, runs)]
     sure = all(number in again and _is_far_below(request, again[number]) for number in wanted)
-    found = Settled([], [], [], [])
+    outcome = Settled([], [], [], [])
     for run in runs:
         if again.get(run.number - planned) is run:
             continue
-        found.runs.append(run)
+        outcome.runs.append(run)
         if not _is_planned_and_far(request, planned, run):
-            found.others.append(run)
+            outcome.others.append(run)
             continue
         second, text = again.get(run.number), f"reached {_reached(request, run)}, "
         if second is not None and _is_far_below(request, second):
-            found.slow.append(_slow(run, f"{text}also when it was repeated"))
+            outcome.slow.append(_slow(run, f"{text}also when it was repeated"))
         elif second is not None and _figure(request, second) is not None:
             better = f"and {_reached(request, second)} when it was repeated"
-            found.doubts.append(f"{_name(run)} {text}{better}")
+            outcome.doubts.append(f"{_name(run)} {text}{better}")
         elif sure:
-            found.slow.append(_slow(run, f"{text}as did others, also when they were repeated"))
+            outcome.slow.append(_slow(run, f"{text}as did others, also when they were repeated"))
         else:
-            found.others.append(run)
-            found.doubts.append(f"{_name(run)} {text}and was not repeated")
-    if len(found.doubts) > SHOWN:
-        found.doubts[SHOWN:] = [f"{len(found.doubts) - SHOWN} more pairs like these"]
-    return found
+            outcome.others.append(run)
+            outcome.doubts.append(f"{_name(run)} {text}and was not repeated")
+    if len(outcome.doubts) > SHOWN:
+        outcome.doubts[SHOWN:] = [f"{len(outcome.doubts) - SHOWN} more pairs like these"]
+    return outcome
 
 
 def _slow(run: RunResult, text: str) -> Failure:
@@ -112,13 +113,13 @@ def lacking(
     baseline: Optional[float] = None,
     baseline_ok: bool = True,
 ) -> str:
-    """What is missing to call runs without a fault well, and what they reached; '' where there is a
-    reference. They are not below `share` of the expected rate or the baseline.
+    """Which reference is missing to call runs without a fault ok, and what they reached; '' where
+    there is one. The runs are not below `share` of the expected rate or the baseline.
     """
     if request.kind == "node" or request.expected_bytes_per_second:
         return ""
     measured = [run for run in runs if _figure(request, run) is not None]
-    # Without any run, it is no lack of a reference.
+    # Without any run, no reference is missing.
     if (baseline is not None and baseline_ok) or all(_is_well(request, run) for run in measured):
         return ""
     worst = min(measured, key=lambda run: (_share(request, run) or 0.0, _speed(request, run)))
@@ -138,8 +139,8 @@ def lacking(
 
 
 def _is_well(request: CheckRequest, run: RunResult) -> bool:
-    """Whether it reached most of the rate of its ports. Where these differ, one of them may have
-    come up slower than it should.
+    """Whether the run reached most of the rate of its ports. Where their rates differ, one port may
+    have come up too slow.
     """
     alike = len(set(run.port_bytes_per_second)) == 1
     return alike and (_share(request, run) or 0.0) >= GOOD_SHARE
@@ -179,7 +180,7 @@ def _size(request: CheckRequest) -> int:
 
 
 def _reached(request: CheckRequest, run: RunResult) -> str:
-    """For people: `4.9 of 200 Gb/s, 2 %`."""
+    """The speed for people: `4.9 of 200 Gb/s, 2 %`."""
     figure = _figure(request, run) or 0.0
     if request.kind == "collective":
         return f"{figure / 1e9:.3g} GB/s on its bus"

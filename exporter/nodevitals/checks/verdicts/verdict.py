@@ -1,8 +1,8 @@
 """The verdict on a check: which nodes, links or rails are bad, and why.
 
-In: the check and its results, in any order. Out: Verdict. The same results give the same verdict.
-What was not measured is never well: it is `unknown`, unless something else is bad. Neither is what
-was measured, where there is no reference that says how fast it should be (reference.py).
+In: the check and its results, in any order. Out: Verdict. Equal results give an equal verdict. The
+verdict is never ok but `unknown`, unless something is bad, where something was not measured, or
+where no reference shows how fast it should be (reference.py).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def judge(
     baseline: Optional[float] = None,
     isolation: Optional[Verdict] = None,
 ) -> Verdict:
-    """The verdict on a check that has ended; `baseline` is the figure of the last like it,
-    `isolation` the verdict of the bisection of a collective.
+    """The verdict on an ended check; `baseline` is the figure of the last equal check, `isolation`
+    the verdict of a collective's bisection.
     """
     return verdict_of(
         check.request, check.cost.runs, results, baseline, isolation, check.baseline_ok
@@ -53,8 +53,8 @@ def verdict_of(
     isolation: Optional[Verdict] = None,
     baseline_ok: bool = True,
 ) -> Verdict:
-    """The same, for a resolved request of so many planned runs; those after them repeat some
-    (reference.to_repeat). `baseline_ok` is whether the last check like it had a reference itself.
+    """The verdict on a resolved request with this number of planned runs; further runs are
+    repetitions (reference.to_repeat). `baseline_ok`: the last equal check had a reference itself.
     """
     runs = figures.in_order(results)
     if request.kind == "collective":
@@ -82,7 +82,7 @@ def _doubt_without_reference(
     baseline_ok: bool,
     judgement: Judgement,
 ) -> None:
-    """Where nothing is wrong, ask what shows that it is right."""
+    """Add a doubt where there is no finding, but no reference either."""
     if judgement.findings or judgement.doubts:
         return
     text = reference.lacking(request, runs, baseline, baseline_ok)
@@ -91,7 +91,7 @@ def _doubt_without_reference(
 
 
 def is_bad(request: CheckRequest, result: RunResult, baseline: Optional[float]) -> bool:
-    """Whether a collective failed or is slow, so that a bisection may name the reason."""
+    """Whether a collective failed or is slow, so that a bisection may find the cause."""
     failure = figures.failure_of(result, request)
     if failure is not None:
         return failure.cause != "workload" and not result.skipped
@@ -111,7 +111,7 @@ def _of_collective(
     isolation: Optional[Verdict],
     baseline_ok: bool,
 ) -> Verdict:
-    """Of the run over all nodes, and of the bisection that followed."""
+    """The verdict by the run over all nodes and the bisection that followed."""
     whole = next((run for run in runs if set(run.nodes) == set(request.nodes)), None)
     judgement = Judgement()
     failure = None if whole is None else figures.failure_of(whole, request)
@@ -141,7 +141,7 @@ def _of_collective(
 
 
 def _names_none(isolation: Optional[Verdict]) -> bool:
-    """Whether there was a search for the reason, and all groups were alike."""
+    """Whether there was a bisection, and all groups were equally good or bad."""
     return isolation is not None and not isolation.findings
 
 
@@ -151,7 +151,7 @@ def _compare(
     baseline: Optional[float],
     judgement: Judgement,
 ) -> None:
-    """Add what is slow with messages of the largest size."""
+    """Add the nodes and pairs that are slow with messages of the largest size."""
     test, place = request.test, figures.largest(request.test)
     expected = request.expected_bytes_per_second
     last = None if baseline is None else figures.speed_of(baseline, test)
@@ -186,7 +186,7 @@ def _compare(
 def _measured(
     request: CheckRequest, runs: Iterable[RunResult], place: int
 ) -> list[outliers.Measured]:
-    """The speeds of pairs; of a read, the data comes from the target."""
+    """The speeds of pairs; in a read, the target sends the data."""
     measured = []
     for run in runs:
         figure = figures.at_size(run, request.test, place)
@@ -240,7 +240,7 @@ def _add_slow_pairs(
 def _note_smaller_sizes(
     request: CheckRequest, runs: Sequence[RunResult], slow: set[str], judgement: Judgement
 ) -> None:
-    """Nodes that are slow with smaller messages only are worth a note, and no finding."""
+    """Add a note, not a finding, on nodes that are slow only with smaller messages."""
     sizes = parse_sizes(request.test.sizes)
     directed = request.test.operation not in LATENCY
     for place, size in enumerate(sizes[:-1]):
