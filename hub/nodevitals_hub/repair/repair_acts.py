@@ -1,7 +1,7 @@
-"""What becomes of a repair, and whether it may begin.
+"""Decides whether a repair may begin, and what its state is.
 
-In: isolations, what Prometheus says, objects of the API server, exit statuses. Out: the repair as
-it is then. Pure. What a command or an object says is not trusted: it is cut and shown, no more.
+In: isolations, the alerts of Prometheus, objects of the API server, exit statuses. Out: the changed
+repair. No I/O. Texts of commands and objects are not trusted: they are only cut and shown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GOOD_PHASES, BAD_PHASES = ("Succeeded",), ("Failed", "Error")
 
 
 class View(NamedTuple):
-    """What decides whether something may begin."""
+    """The facts that decide whether a repair may begin."""
 
     seen: Seen
     nodes: Mapping[str, Member]
@@ -36,7 +36,7 @@ class View(NamedTuple):
     ledger: Ledger
 
     def holds(self, isolation: Isolation) -> bool:
-        """Whether the hub holds a node out of service, and may repair it now."""
+        """Whether the hub keeps a node out of service, and may repair it now."""
         return (
             isolation.state == "isolated"
             and isolation.acted is not None
@@ -46,7 +46,7 @@ class View(NamedTuple):
         )
 
     def faults(self, isolation: Isolation, repair: RepairSettings) -> list[Fault]:
-        """The confirmed faults of a node that a repair is for; [] where it may not begin."""
+        """The confirmed faults of a node that a repair handles; [] where it may not begin."""
         if not self.holds(isolation):
             return []
         own = {fault.identity for fault in isolation.faults}
@@ -61,7 +61,7 @@ class View(NamedTuple):
 
 
 def began(repair: Repair, uid: str, now: float) -> Repair:
-    """It runs."""
+    """The repair as running."""
     if repair.state != "wanted":
         return repair
     target = repair.target and replace(repair.target, uid=uid)
@@ -69,39 +69,39 @@ def began(repair: Repair, uid: str, now: float) -> Repair:
 
 
 def aimed(repair: Repair, target: Target | None, command: tuple[str, ...]) -> Repair:
-    """What it starts, directly before."""
+    """The repair with its object or command, directly before the start."""
     if repair.state not in ("wanted", "dry_run"):
         return repair
     return replace(repair, target=target, command=command)
 
 
 def impossible(repair: Repair, text: str) -> Repair:
-    """A new one whose values do not fit; in a dry run, it would fail."""
+    """A new repair that cannot start, as its values do not fit; a dry run shows the same."""
     if repair.state == "dry_run":
         return replace(repair, text=line(f"it would fail: {text}"))
     return replace(repair, state="failed", ended=repair.created, text=line(text))
 
 
 def noted(repair: Repair, text: str) -> Repair:
-    """It was not done yet, or cannot be seen; tried again."""
+    """The repair with a note: a request failed, and is tried again."""
     return replace(repair, text=line(text)) if repair.state in RUNNING_STATES else repair
 
 
 def removing(repair: Repair, text: str) -> Repair:
-    """It has succeeded, and its object is deleted: from now on, its absence is no riddle."""
+    """The repair, which has succeeded, before its object is deleted: that object may be absent."""
     return replace(repair, removing=line(text)) if repair.state == "started" else repair
 
 
 def over(repair: Repair, state: RepairState, text: str, now: float) -> Repair:
-    """It has ended."""
+    """The repair as ended."""
     if repair.state not in RUNNING_STATES:
         return repair
     return replace(repair, state=state, ended=now, text=line(text))
 
 
 def of_command(ended: Ended, seconds: float) -> tuple[RepairState, str]:
-    """What a command that has ended says, with the last line of its output."""
-    lines = [one for one in ended.text.splitlines() if one.strip()]
+    """The outcome of an ended command, with the last line of its output."""
+    lines = [row for row in ended.text.splitlines() if row.strip()]
     last = f": {lines[-1]}" if lines else ""
     if ended.status == 0:
         return "succeeded", f"status 0{last}"
@@ -110,12 +110,14 @@ def of_command(ended: Ended, seconds: float) -> tuple[RepairState, str]:
     return "failed", f"status {ended.status}{last}"
 
 
-def of_object(found: Mapping[str, Any]) -> tuple[RepairState, str] | None:
-    """What the status of an object says; None while it has not ended."""
-    status = found.get("status")
+def of_object(document: Mapping[str, Any]) -> tuple[RepairState, str] | None:
+    """The outcome by the status of an object; None while it has not ended."""
+    status = document.get("status")
     if not isinstance(status, Mapping):
         return None
-    conditions = {one["type"]: one for one in _conditions(status.get("conditions"))}
+    conditions = {
+        condition["type"]: condition for condition in _conditions(status.get("conditions"))
+    }
     for kinds, state in ((BAD_TYPES, "failed"), (GOOD_TYPES, "succeeded")):
         for kind in kinds:
             if _is(conditions, kind, "True"):
@@ -129,18 +131,18 @@ def of_object(found: Mapping[str, Any]) -> tuple[RepairState, str] | None:
 
 
 def line(text: str) -> str:
-    """A text of another program in one line that can be shown."""
+    """The text of another program in one printable line."""
     words = " ".join(text[: 4 * MAX_TEXT].split())[:MAX_TEXT]
-    return "".join(one if one.isprintable() else "?" for one in words)
+    return "".join(character if character.isprintable() else "?" for character in words)
 
 
-def _conditions(found: Any) -> Sequence[Mapping[str, Any]]:
-    if not isinstance(found, list):
+def _conditions(conditions: Any) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(conditions, list):
         return ()
     return [
-        one
-        for one in found[:MAX_CONDITIONS]
-        if isinstance(one, Mapping) and isinstance(one.get("type"), str)
+        condition
+        for condition in conditions[:MAX_CONDITIONS]
+        if isinstance(condition, Mapping) and isinstance(condition.get("type"), str)
     ]
 
 
@@ -154,4 +156,4 @@ def _named(state: str) -> RepairState:
 
 def _said(condition: Mapping[str, Any]) -> str:
     words = (condition.get("type"), condition.get("reason"), condition.get("message"))
-    return ": ".join(str(one)[:MAX_TEXT] for one in words if one)
+    return ": ".join(str(word)[:MAX_TEXT] for word in words if word)

@@ -1,7 +1,7 @@
-"""Objects of repairs at a Kubernetes API server: created once, read, deleted.
+"""Creates, reads and deletes the objects of repairs at a Kubernetes API server.
 
-In: an object and where it is; the configuration is that of this pod, or KUBECONFIG. Out: objects as
-the API server has them, or ApiRefusal with one line. Needs the extra `hub`.
+In: an object and its Target; the configuration of this pod, or KUBECONFIG. Out: objects as the API
+server returns them, or ApiRefusal with one line. Needs the extra `hub`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Value = TypeVar("Value")
 
 
 class RepairApi:
-    """One API server."""
+    """A client of one API server."""
 
     def __init__(self) -> None:
         """Raises ApiRefusal for an unusable configuration."""
@@ -45,8 +45,8 @@ class RepairApi:
     async def create(self, target: Target, document: dict[str, Any]) -> str:
         """Create an object. Returns its uid. Raises ApiRefusal."""
         made = _resource(target).from_dict(document)
-        found = await self._ask(self._client.create(made), f"create {target}")
-        return _uid(found, target)
+        created = await self._ask(self._client.create(made), f"create {target}")
+        return _uid(created, target)
 
     async def get(self, target: Target) -> Mapping[str, Any] | None:
         """An object; None where there is none. Raises ApiRefusal."""
@@ -54,22 +54,22 @@ class RepairApi:
         namespace = target.namespace or None
         asked = self._client.get(kind, target.name, namespace=namespace)
         try:
-            found = await self._ask(asked, f"get {target}")
+            document = await self._ask(asked, f"get {target}")
         except ApiRefusal as refusal:
             if refusal.code == 404:
                 return None
             raise
-        _uid(found, target)
-        made: Mapping[str, Any] = found
+        _uid(document, target)
+        made: Mapping[str, Any] = document
         return made
 
     async def delete(self, target: Target) -> None:
-        """Begin to delete an object; nothing where there is none. Raises ApiRefusal."""
+        """Start to delete an object; do nothing where there is none. Raises ApiRefusal."""
         asked = self._client.delete(
             _resource(target),
             target.name,
             namespace=target.namespace or None,
-            cascade=CascadeType.BACKGROUND,  # of a Job, the default leaves the pods
+            cascade=CascadeType.BACKGROUND,  # the default keeps the pods of a Job
         )
         try:
             await self._ask(asked, f"delete {target}")
@@ -98,14 +98,14 @@ class RepairApi:
             raise ApiRefusal(0, f"{what}: not understood: {text}") from None
 
 
-def _uid(found: Any, target: Target) -> str:
-    if not isinstance(found, Mapping) or not isinstance(found.get("metadata"), Mapping):
+def _uid(document: Any, target: Target) -> str:
+    if not isinstance(document, Mapping) or not isinstance(document.get("metadata"), Mapping):
         raise ApiRefusal(0, f"{target}: the answer is no object")
-    return uid_of(found)
+    return uid_of(document)
 
 
 def _resource(target: Target) -> Any:
-    """A class of lightkube; not registered there, where another module may have the kind."""
+    """A class for lightkube. It is not registered: another module may have registered the kind."""
     group, _, version = target.api_version.rpartition("/")
     info = create_api_info(group, version, target.kind, target.resource)
     base = GenericNamespacedResource if target.namespace else GenericGlobalResource

@@ -1,6 +1,6 @@
 """The repairs of a hub: each change is one transaction, logged and counted.
 
-In: what became of a repair. Out: repairs, and what /metrics shows of them.
+In: changes of repairs. Out: repairs, and their metrics.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class RepairBook:
-    """Repairs, as they were written last."""
+    """Repairs, as last written to the database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
@@ -42,25 +42,29 @@ class RepairBook:
         self.running: list[Repair] = []
 
     async def follow(self, isolations: Iterable[str], elapsed: float) -> list[Repair]:
-        """Those that run, after so many seconds more; `isolations` are the open ones."""
+        """Add `elapsed` seconds to the running repairs and return them; `isolations` are the open
+        ones.
+        """
         identities = sorted(isolations)
 
         def step(connection: sqlite3.Connection) -> tuple[list[Repair], list[Repair]]:
-            found = repair_tables.running(connection)
-            if elapsed and (found or repair_tables.starts(connection)):
+            running = repair_tables.running(connection)
+            if elapsed and (running or repair_tables.starts(connection)):
                 repair_tables.grow(connection, elapsed)
-                found = repair_tables.running(connection)
-            return found, repair_tables.of_isolations(connection, identities)
+                running = repair_tables.running(connection)
+            return running, repair_tables.of_isolations(connection, identities)
 
         self.running, known = await self._database.do(step)
-        bad = {one.isolation: _action(one) for one in known if one.state in BAD_STATES}
+        bad = {repair.isolation: _action(repair) for repair in known if repair.state in BAD_STATES}
         self._bad = Counter(bad.values())
         return self.running
 
     async def begin(
         self, repair: Repair, settings: RepairSettings, holds: Callable[[Isolation], bool]
     ) -> str:
-        """Write a new repair where its isolation and the limits still allow it; else, why not."""
+        """Write a new repair if its isolation and the limits still allow it. Returns '' or why
+        not.
+        """
         now = self._clock.time()
 
         def step(connection: sqlite3.Connection) -> str:
@@ -72,11 +76,13 @@ class RepairBook:
         return refusal
 
     async def change(self, repair: Repair, act: Callable[..., Repair], *more: Any) -> Repair:
-        """Change one by a function, and write it."""
+        """Change a repair by a function, and write it."""
         now = self._clock.time()
 
         def step(connection: sqlite3.Connection) -> tuple[Repair | None, Repair | None]:
-            return repair_tables.change(connection, repair.id, lambda one: act(one, *more), now)
+            return repair_tables.change(
+                connection, repair.id, lambda current: act(current, *more), now
+            )
 
         before, after = await self._database.do(step)
         if before is None or after is None:
@@ -89,19 +95,19 @@ class RepairBook:
 
     async def known(self, isolations: Sequence[Isolation]) -> list[Repair]:
         """All repairs of these isolations; the oldest first."""
-        names = [one.id for one in isolations]
-        found: list[Repair] = await self._database.do(
+        names = [isolation.id for isolation in isolations]
+        repairs: list[Repair] = await self._database.do(
             partial(repair_tables.of_isolations, identities=names)
         )
-        return found
+        return repairs
 
     async def prune(self) -> None:
-        """Remove what ended long ago."""
+        """Remove repairs that ended long ago."""
         now = self._clock.time()
         await self._database.do(partial(repair_tables.prune, now=now))
 
     def samples(self) -> Iterable[Sample]:
-        """What /metrics shows."""
+        """The samples for /metrics."""
         running = Counter(map(_action, self.running))
         for action in ACTIONS:
             yield families.REPAIRS_RUNNING, (action,), running[action]
@@ -110,7 +116,7 @@ class RepairBook:
                 yield families.REPAIRS, (action, outcome), self._outcomes[action, outcome]
 
     def _note(self, after: Repair) -> None:
-        self.running = [one for one in self.running if one.id != after.id]
+        self.running = [repair for repair in self.running if repair.id != after.id]
         if after.state in RUNNING_STATES:
             self.running.append(after)
         if after.state in OUTCOMES:

@@ -1,7 +1,7 @@
-"""Creates the objects of repairs once, and looks what became of them.
+"""Creates the objects of repairs once, and follows them.
 
-In: repairs, objects. Out: requests to the API server, and changes of the repairs. A failure that
-may pass is written and tried again; an object that exists already is ours if it carries the id.
+In: repairs, objects. Out: requests to the API server, and changes of the repairs. After a temporary
+failure, which is noted, a request is tried again. An existing object is ours if it has the id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FOREIGN = "an object of its name is there, and is not of this repair: remove it,
 
 
 class Objects:
-    """Those of one hub."""
+    """The objects that one hub has created."""
 
     def __init__(self, book: RepairBook) -> None:
         self._book = book
@@ -42,7 +42,7 @@ class Objects:
             await api.close()
 
     async def create(self, repair: Repair, document: Mapping[str, Any], now: float) -> None:
-        """Create an object, or find that it was created. Raises StoreError."""
+        """Create an object, unless it was created before. Raises StoreError."""
         assert repair.target is not None
         self.is_away = False
         try:
@@ -59,34 +59,38 @@ class Objects:
             await self._book.change(repair, acts.began, uid, now)
 
     async def is_there(self, repair: Repair, now: float) -> bool | None:
-        """Whether the object of one that was decided is there: then it runs, or it is not ours and
-        the repair has failed. None where it is not known. Raises StoreError.
+        """Whether the object of a repair that is to start exists: then the repair runs, or, where
+        the object is not ours, has failed. None where that is unknown. Raises StoreError.
         """
         assert repair.target is not None
         self.is_away = False
         try:
-            found = await self._client().get(repair.target)
+            document = await self._client().get(repair.target)
         except ApiRefusal as refusal:
             self.is_away = refusal.code == 0
             await self._book.change(repair, acts.noted, f"{refusal}; tried again")
             return None
-        if found is None:
+        if document is None:
             return False
-        return await self._taken(repair, found, now)
+        return await self._taken(repair, document, now)
 
     async def watch(self, repairs: Sequence[Repair], now: float) -> None:
-        """Look at those that run. Raises StoreError."""
-        due = [one for one in repairs if one.state == "started" or one.lasted >= one.timeout]
+        """Update the running repairs. Raises StoreError."""
+        due = [
+            repair
+            for repair in repairs
+            if repair.state == "started" or repair.lasted >= repair.timeout
+        ]
         for first in range(0, len(due), AT_A_TIME):
             some = due[first : first + AT_A_TIME]
-            if not all(await asyncio.gather(*(self._look(one, now) for one in some))):
-                return  # the others would wait as long
+            if not all(await asyncio.gather(*(self._look(repair, now) for repair in some))):
+                return  # requests for the others would time out too
 
     async def _look(self, repair: Repair, now: float) -> bool:
-        """Look at one. False where there was no answer."""
+        """Update one repair. False where there was no answer."""
         assert repair.target is not None
         try:
-            found = await self._client().get(repair.target)
+            document = await self._client().get(repair.target)
         except ApiRefusal as refusal:
             if repair.lasted >= UNSEEN_FACTOR * repair.timeout:
                 await self._book.change(repair, acts.over, "unknown", str(refusal), now)
@@ -94,23 +98,23 @@ class Objects:
                 await self._book.change(repair, acts.noted, f"{refusal}; tried again")
             return refusal.code != 0
         if repair.state == "wanted":
-            if found is not None:
-                return await self._taken(repair, found, now)
+            if document is not None:
+                return await self._taken(repair, document, now)
             text = f"not started within {repair.timeout:g} s: {repair.text}"
             await self._book.change(repair, acts.over, "failed", text, now)
-        elif found is None and repair.removing:
+        elif document is None and repair.removing:
             await self._book.change(repair, acts.over, "succeeded", repair.removing, now)
-        elif found is None:
+        elif document is None:
             await self._book.change(repair, acts.over, "unknown", DELETED, now)
-        elif uid_of(found) != repair.target.uid:
+        elif uid_of(document) != repair.target.uid:
             await self._book.change(repair, acts.over, "unknown", REPLACED, now)
         else:
-            return await self._judge(repair, found, now)
+            return await self._judge(repair, document, now)
         return True
 
-    async def _judge(self, repair: Repair, found: Mapping[str, Any], now: float) -> bool:
-        """What the object of one that runs says. False where there was no answer."""
-        outcome = acts.of_object(found)
+    async def _judge(self, repair: Repair, document: Mapping[str, Any], now: float) -> bool:
+        """Update a running repair by its object. False where there was no answer."""
+        outcome = acts.of_object(document)
         if outcome is None and repair.lasted >= repair.timeout:
             text = f"not ended within {repair.timeout:g} s; it may still run"
             outcome = "timed_out", text
@@ -123,7 +127,7 @@ class Objects:
         return True
 
     async def _remove(self, repair: Repair, text: str, now: float) -> bool:
-        """Delete an object that has succeeded; it is written first. False without an answer."""
+        """Record the success, then delete the object. False where there was no answer."""
         assert repair.target is not None
         await self._book.change(repair, acts.removing, text)
         try:
@@ -136,10 +140,10 @@ class Objects:
         await self._book.change(repair, acts.over, "succeeded", text, now)
         return True
 
-    async def _taken(self, repair: Repair, found: Mapping[str, Any], now: float) -> bool:
-        """The object of one that was decided is there: it runs, if it is ours."""
-        if is_of(found, repair.id):
-            await self._book.change(repair, acts.began, uid_of(found), now)
+    async def _taken(self, repair: Repair, document: Mapping[str, Any], now: float) -> bool:
+        """Handle an existing object of a repair that is to start: the repair runs if it is ours."""
+        if is_of(document, repair.id):
+            await self._book.change(repair, acts.began, uid_of(document), now)
         else:
             await self._book.change(repair, acts.over, "failed", FOREIGN, now)
         return True

@@ -1,9 +1,9 @@
-"""What a repair starts: an object or the words of a command, with the values of its isolation.
+"""Plans what a repair starts: an object, or the words of a command, with the isolation's values.
 
 In: settings, files, an isolation and its faults. Out: an object or an argv; or every problem of a
-file; or RepairError. A value becomes a part of one text or one word, after the file was parsed: it
-adds no key, no word and no object. It has no character that a shell reads, and begins with none
-that a program reads as an option.
+file; or RepairError. Values are inserted after the file was parsed, each into one text or one word:
+a value adds no key, no word and no object. It has no character that a shell interprets, and does
+not begin as an option does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLACEHOLDERS = (
     *("pool", "cluster", "isolation", "repair"),
 )
 MAX_REASON = 200
-# `${name}` is a variable of a shell, `{{name}}` of other templates: neither is ours.
+# `${name}` is a shell variable and `{{name}}` belongs to other templates: neither is a placeholder.
 _PLACEHOLDER = re.compile(r"(?<![${])\{([A-Za-z][A-Za-z0-9_-]*)\}(?!\})")
 _VALUE = re.compile(r"[A-Za-z0-9/][A-Za-z0-9._:/@+-]{0,252}\Z")
 _UNSAFE = re.compile(r"[^A-Za-z0-9 .,:/@+_-]")
@@ -33,21 +33,21 @@ _GROUP = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z")
 _VERSION = re.compile(r"v[0-9][a-z0-9]{0,30}\Z")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}\Z")
 _RESOURCE = re.compile(r"[a-z][a-z0-9]{0,62}\Z")
-# Pods of a Job have its name in a label.
+# The pods of a Job have its name as a label value.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?\Z")
 _NAMESPACED = ("Job", "Pod", "CronJob", "ConfigMap", "Deployment", "DaemonSet")
 
 
 class RepairError(Exception):
-    """It cannot be started; the text says why, in one line."""
+    """A repair cannot be started; the text is the reason in one line."""
 
 
 class FileError(RepairError):
-    """The file of an object is not usable now."""
+    """The file with an object cannot be used now."""
 
 
 class Planned(NamedTuple):
-    """What is started: the words of a command, or an object and where it is."""
+    """What a repair starts: the words of a command, or an object and its Target."""
 
     command: tuple[str, ...] = ()
     target: Target | None = None
@@ -55,19 +55,19 @@ class Planned(NamedTuple):
 
 
 def file_problems(repairs: Sequence[RepairSettings], path: str) -> Iterator[Problem]:
-    """What is wrong with the files and the words of these; `path` is that of the list."""
-    for number, one in enumerate(repairs):
+    """The problems of the files and commands of repairs; `path` is the path of their list."""
+    for number, repair in enumerate(repairs):
         place = f"{path}[{number}]"
-        for index, word in enumerate(one.command):
+        for index, word in enumerate(repair.command):
             for text in _unknown(word):
                 yield Problem(f"{place}.command[{index}]", text)
-        if one.command and _PLACEHOLDER.search(one.command[0]):
+        if repair.command and _PLACEHOLDER.search(repair.command[0]):
             yield Problem(f"{place}.command[0]", "the program is not replaced: write its path")
-        if one.manifest_file is not None:
-            found, wrong = _manifest(one.manifest_file)
-            wrong = wrong or list(_wrong(found, one))
+        if repair.manifest_file is not None:
+            template, wrong = _manifest(repair.manifest_file)
+            wrong = wrong or list(_wrong(template, repair))
             for problem in wrong:
-                text = problem.within(one.manifest_file)
+                text = problem.within(repair.manifest_file)
                 yield Problem(f"{place}.manifest_file", text)
 
 
@@ -76,17 +76,17 @@ def planned(settings: RepairSettings, values: Mapping[str, str], identity: str) 
     if settings.manifest_file is None:
         words = enumerate(settings.command)
         return Planned(tuple(_text(word, values, f"command[{index}]") for index, word in words))
-    found, wrong = _manifest(settings.manifest_file)
-    wrong = wrong or list(_wrong(found, settings))
+    template, wrong = _manifest(settings.manifest_file)
+    wrong = wrong or list(_wrong(template, settings))
     if wrong:
         raise FileError(wrong[0].within(settings.manifest_file))
-    return _object_of(found, settings, values, identity)
+    return _object_of(template, settings, values, identity)
 
 
 def values_of(
     isolation: Isolation, faults: Sequence[Fault], identity: str, cluster: str
 ) -> dict[str, str]:
-    """What the placeholders are replaced by; "" where there is nothing."""
+    """The values of the placeholders; "" where there is none."""
     first = faults[0]
     devices = list(dict.fromkeys(fault.device_id for fault in faults if fault.device_id))
     return {
@@ -104,50 +104,50 @@ def values_of(
 
 
 def identity_of(isolation: Isolation, settings: RepairSettings) -> str:
-    """The id of a repair: the same for the same isolation and entry."""
+    """The id of a repair: equal for an equal isolation and entry."""
     return f"{isolation.id}-{settings.name}"
 
 
 def _object_of(
     template: dict[str, Any], settings: RepairSettings, values: Mapping[str, str], identity: str
 ) -> Planned:
-    found: dict[str, Any] = _replaced(template, values, "")
-    metadata = found["metadata"] = dict(found.get("metadata") or {})
+    document: dict[str, Any] = _replaced(template, values, "")
+    metadata = document["metadata"] = dict(document.get("metadata") or {})
     metadata.setdefault("name", identity)
     metadata["labels"] = {**(metadata.get("labels") or {}), REPAIR: identity}
-    pods = (found.get("spec") or {}).get("template")
-    if found["kind"] == "Job" and isinstance(pods, dict):  # a drain leaves these pods
+    pods = (document.get("spec") or {}).get("template")
+    if document["kind"] == "Job" and isinstance(pods, dict):  # a drain leaves these pods
         own = dict(pods.get("metadata") or {})
         own["labels"] = {**(own.get("labels") or {}), REPAIR: identity}
-        found["spec"] = {**found["spec"], "template": {**pods, "metadata": own}}
+        document["spec"] = {**document["spec"], "template": {**pods, "metadata": own}}
     if not _NAME.match(metadata["name"]):
         raise RepairError(f"metadata.name: {metadata['name'][:60]!a} is no name of an object")
     target = Target(
-        api_version=found["apiVersion"],
-        kind=found["kind"],
-        resource=settings.resource or f"{found['kind'].lower()}s",
+        api_version=document["apiVersion"],
+        kind=document["kind"],
+        resource=settings.resource or f"{document['kind'].lower()}s",
         namespace=str(metadata.get("namespace") or ""),
         name=metadata["name"],
     )
-    return Planned(target=target, document=found)
+    return Planned(target=target, document=document)
 
 
 def _replaced(value: Any, values: Mapping[str, str], place: str) -> Any:
-    """A copy with the placeholders in its texts replaced; keys stay as they are."""
+    """A copy with the placeholders in its texts replaced; keys are not changed."""
     if isinstance(value, str):
         return _text(value, values, place)
     if isinstance(value, dict):
         return {
-            key: _replaced(one, values, f"{place}.{key}" if place else str(key))
-            for key, one in value.items()
+            key: _replaced(part, values, f"{place}.{key}" if place else str(key))
+            for key, part in value.items()
         }
     if isinstance(value, list):
-        return [_replaced(one, values, f"{place}[{n}]") for n, one in enumerate(value)]
+        return [_replaced(part, values, f"{place}[{n}]") for n, part in enumerate(value)]
     return value
 
 
 def _text(text: str, values: Mapping[str, str], place: str) -> str:
-    return _PLACEHOLDER.sub(lambda found: _value(found[1], values, place), text)
+    return _PLACEHOLDER.sub(lambda match: _value(match[1], values, place), text)
 
 
 def _value(name: str, values: Mapping[str, str], place: str) -> str:
@@ -168,12 +168,12 @@ def _manifest(path: str) -> tuple[Any, list[Problem]]:
         return None, list(error.problems)
 
 
-def _wrong(found: Any, settings: RepairSettings) -> Iterator[Problem]:
-    """What is wrong with an object."""
-    if not isinstance(found, dict):
+def _wrong(document: Any, settings: RepairSettings) -> Iterator[Problem]:
+    """The problems of an object."""
+    if not isinstance(document, dict):
         yield Problem("", "not one object: write apiVersion, kind, metadata and spec")
         return
-    api_version, kind = found.get("apiVersion"), found.get("kind")
+    api_version, kind = document.get("apiVersion"), document.get("kind")
     group, slash, version = str(api_version or "").rpartition("/")
     if not _VERSION.match(version) or (slash and not _GROUP.match(group)):
         yield Problem("apiVersion", "missing, or not GROUP/VERSION")
@@ -181,7 +181,7 @@ def _wrong(found: Any, settings: RepairSettings) -> Iterator[Problem]:
         yield Problem("kind", "missing, or not the kind of one object")
     elif not _RESOURCE.match(settings.resource or f"{kind.lower()}s"):
         yield Problem("kind", f"{settings.resource!a} is no resource: correct `resource`")
-    metadata = found.get("metadata") or {}
+    metadata = document.get("metadata") or {}
     if not isinstance(metadata, dict):
         yield Problem("metadata", "not a mapping")
         return
@@ -194,15 +194,15 @@ def _wrong(found: Any, settings: RepairSettings) -> Iterator[Problem]:
         yield Problem("metadata.generateName", "would be created twice: remove it")
     if not isinstance(metadata.get("name", ""), str):
         yield Problem("metadata.name", "not a text")
-    pods = found["spec"].get("template") if isinstance(found.get("spec"), dict) else None
+    pods = document["spec"].get("template") if isinstance(document.get("spec"), dict) else None
     if isinstance(pods, dict) and not isinstance(pods.get("metadata") or {}, dict):
         yield Problem("spec.template.metadata", "not a mapping")
     for part in ("labels", "annotations"):
         if not isinstance(metadata.get(part) or {}, dict):
             yield Problem(f"metadata.{part}", "not a mapping")
-    if not isinstance(found.get("spec") or {}, dict):
+    if not isinstance(document.get("spec") or {}, dict):
         yield Problem("spec", "not a mapping")
-    yield from _unknown_in(found, "")
+    yield from _unknown_in(document, "")
 
 
 def _unknown_in(value: Any, place: str) -> Iterator[Problem]:
@@ -210,13 +210,13 @@ def _unknown_in(value: Any, place: str) -> Iterator[Problem]:
         for text in _unknown(value):
             yield Problem(place, text)
     elif isinstance(value, dict):
-        for key, one in value.items():
+        for key, part in value.items():
             if not isinstance(key, str):
                 yield Problem(place, f"the key {key!a} is no text: put it in quotes")
-            yield from _unknown_in(one, f"{place}.{key}" if place else str(key))
+            yield from _unknown_in(part, f"{place}.{key}" if place else str(key))
     elif isinstance(value, list):
-        for number, one in enumerate(value):
-            yield from _unknown_in(one, f"{place}[{number}]")
+        for number, part in enumerate(value):
+            yield from _unknown_in(part, f"{place}[{number}]")
     elif isinstance(value, float) and not math.isfinite(value):
         yield Problem(place, "not a number that JSON has")
     elif value is not None and not isinstance(value, (bool, int, float)):
@@ -224,6 +224,6 @@ def _unknown_in(value: Any, place: str) -> Iterator[Problem]:
 
 
 def _unknown(text: str) -> Iterator[str]:
-    for found in _PLACEHOLDER.finditer(text):
-        if found[1] not in PLACEHOLDERS:
-            yield f"{{{found[1]}}} is no placeholder{meant(found[1], PLACEHOLDERS)}"
+    for match in _PLACEHOLDER.finditer(text):
+        if match[1] not in PLACEHOLDERS:
+            yield f"{{{match[1]}}} is no placeholder{meant(match[1], PLACEHOLDERS)}"

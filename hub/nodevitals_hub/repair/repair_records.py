@@ -1,4 +1,4 @@
-"""Records of repairs: rows of respond.db, bodies of REST. A record is replaced as a whole."""
+"""Records of repairs, in respond.db and in the REST API. A record is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACTIONS = ("none", "investigate", "restart_app", "reset_device", "reboot_node", 
 
 
 class ApiRefusal(Exception):  # noqa: N818 - also no answer at all
-    """It was not done; the text says why. `code` is the HTTP status, 0 without an answer."""
+    """A request failed; the text is the reason. `code` is the HTTP status, 0 without an answer."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -34,7 +34,7 @@ class ApiRefusal(Exception):  # noqa: N818 - also no answer at all
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where an object is at the API server."""
+    """The place of an object at the API server."""
 
     api_version: str
     kind: str
@@ -51,7 +51,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that was started for an isolation, once. `id` has the isolation's and its name."""
+    """A repair, started once for an isolation. `id` consists of the isolation's id and `name`."""
 
     id: str
     isolation: Identity
@@ -87,7 +87,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def line(self) -> str:
-        """Its name, its state and why, in one line."""
+        """The repair's name, state and reason, in one line."""
         dry = "dry run: would be started" if self.what else "dry run"
         words = {"wanted": "to be started", "dry_run": dry}
         state = words.get(self.state, self.state.replace("_", " "))
@@ -96,12 +96,12 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"repair {self.name}: {state}{': ' if more else ''}{more}"
 
 
-def uid_of(found: Mapping[str, Any]) -> str:
+def uid_of(document: Mapping[str, Any]) -> str:
     """The uid of an object."""
-    return str(found["metadata"].get("uid") or "")
+    return str(document["metadata"].get("uid") or "")
 
 
-def is_of(found: Mapping[str, Any], identity: str) -> bool:
+def is_of(document: Mapping[str, Any], identity: str) -> bool:
     """Whether an object was created by this repair."""
-    labels = found["metadata"].get("labels")
+    labels = document["metadata"].get("labels")
     return isinstance(labels, Mapping) and labels.get(REPAIR) == identity

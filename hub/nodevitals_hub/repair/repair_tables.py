@@ -1,8 +1,8 @@
-"""Statements for repairs: functions of a connection, each within a transaction.
+"""Database statements for repairs; each function runs within a transaction of its connection.
 
-In: repairs, conditions. Out: repairs. Each change of state is a step of its isolation as well.
-A record that cannot be decoded is set aside, and another one with the same id takes its place: the
-repair is not started a second time for its isolation, and a person looks at one that may run.
+In: repairs, conditions. Out: repairs. Each change of state is also recorded as a step of the
+isolation. A record that cannot be decoded is set aside and replaced by one with the same id: the
+repair is not started a second time for its isolation, and a person checks one that may be running.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEEP_SECONDS = isolation_tables.KEEP_SECONDS
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """One that was started within the hour."""
+    """A repair that was started within the last hour."""
 
     name: str
     dry_run: bool
@@ -40,26 +40,26 @@ _DECODE = msgspec.json.Decoder(Repair).decode
 
 
 def running(connection: sqlite3.Connection) -> list[Repair]:
-    """Those that were decided and have not ended; the oldest first."""
+    """Repairs that are to start or run, oldest first."""
     return _read(connection, "WHERE state IN ('wanted', 'started') ORDER BY created, id")
 
 
 def of_isolations(connection: sqlite3.Connection, identities: Sequence[str]) -> list[Repair]:
-    """All repairs of these; the oldest first."""
-    found: list[Repair] = []
+    """All repairs of these isolations, oldest first."""
+    repairs: list[Repair] = []
     for identity in identities:
-        found += _read(connection, "WHERE isolation = ? ORDER BY created, id", (identity,))
-    return found
+        repairs += _read(connection, "WHERE isolation = ? ORDER BY created, id", (identity,))
+    return repairs
 
 
 def get(connection: sqlite3.Connection, identity: str) -> Repair | None:
     """One repair."""
-    found = _read(connection, "WHERE id = ?", (identity,))
-    return found[0] if found else None
+    repairs = _read(connection, "WHERE id = ?", (identity,))
+    return repairs[0] if repairs else None
 
 
 def put(connection: sqlite3.Connection, repair: Repair) -> None:
-    """Write a repair, a new one or not."""
+    """Insert or replace a repair."""
     connection.execute(
         "INSERT INTO repairs (id, isolation, state, created, record) VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT (id) DO UPDATE SET state = excluded.state, record = excluded.record",
@@ -74,21 +74,21 @@ def admit(
     holds: Callable[[Isolation], bool],
     now: float,
 ) -> str:
-    """Write a new repair, if its isolation still permits it, it is the first of its name there, no
-    other one runs on the node, and the limits allow it; else, why not.
+    """Write a new repair if its isolation still permits it, it is the isolation's first of this
+    name, no other repair runs on the node, and the limits allow it. Returns '' or why not.
     """
     isolation = isolation_tables.get(connection, repair.isolation)
     if isolation is None or not holds(isolation) or get(connection, repair.id) is not None:
         return "its conditions have ended"
     others = running(connection)
-    if any(one.isolation == repair.isolation for one in others):
+    if any(other.isolation == repair.isolation for other in others):
         return "another repair of the node runs"
     dry_run = repair.state == "dry_run"
     ages = starts(connection)
-    hour = [one for one in ages if one.name == settings.name and one.dry_run == dry_run]
+    hour = [start for start in ages if start.name == settings.name and start.dry_run == dry_run]
     if len(hour) >= settings.per_hour:
         return f"limit: {len(hour)} within the hour (per_hour: {settings.per_hour})"
-    same = sum(one.name == settings.name for one in others)
+    same = sum(other.name == settings.name for other in others)
     if not dry_run and same >= settings.at_most:
         return f"limit: {same} run (at_most: {settings.at_most})"
     put(connection, repair)
@@ -101,7 +101,7 @@ def admit(
 def change(
     connection: sqlite3.Connection, identity: str, act: Callable[[Repair], Repair], now: float
 ) -> tuple[Repair | None, Repair | None]:
-    """Replace one by what a function makes of it: before and after."""
+    """Change a repair by a function. Returns the repair before and after."""
     before = get(connection, identity)
     if before is None:
         return None, None
@@ -114,47 +114,47 @@ def change(
 
 
 def starts(connection: sqlite3.Connection) -> list[Start]:
-    """Those within the hour. Where they are lost, all repairs of the last hour count as new."""
-    found = aside_tables.fact(connection, STARTS, msgspec.json.Decoder(list[Start]).decode)
-    if found is None:
+    """The starts within the last hour. Where they are lost, all recent repairs count as new."""
+    recent = aside_tables.fact(connection, STARTS, msgspec.json.Decoder(list[Start]).decode)
+    if recent is None:
         repairs = _read(connection, "WHERE created >= ?", (time.time() - HOUR_SECONDS,))
-        found = [Start(name=one.name, dry_run=one.state == "dry_run") for one in repairs]
-        _put_starts(connection, found)
-    return found
+        recent = [Start(name=repair.name, dry_run=repair.state == "dry_run") for repair in repairs]
+        _put_starts(connection, recent)
+    return recent
 
 
 def grow(connection: sqlite3.Connection, seconds: float) -> None:
-    """Time has passed: for those that run, and for the limit of an hour."""
-    for one in running(connection):
-        put(connection, replace(one, lasted=one.lasted + seconds))
+    """Add `seconds` to the time of running repairs, and to the ages of recent starts."""
+    for repair in running(connection):
+        put(connection, replace(repair, lasted=repair.lasted + seconds))
     before = starts(connection)
-    after = [replace(one, age=one.age + seconds) for one in before]
+    after = [replace(start, age=start.age + seconds) for start in before]
     if before:
-        _put_starts(connection, [one for one in after if one.age < HOUR_SECONDS])
+        _put_starts(connection, [start for start in after if start.age < HOUR_SECONDS])
 
 
 def prune(connection: sqlite3.Connection, now: float) -> None:
-    """Remove what ended long ago."""
+    """Remove repairs that ended long ago."""
     connection.execute(
         "DELETE FROM repairs WHERE created < ? AND state NOT IN ('wanted', 'started')",
         (now - KEEP_SECONDS,),
     )
 
 
-def _put_starts(connection: sqlite3.Connection, found: Sequence[Start]) -> None:
+def _put_starts(connection: sqlite3.Connection, recent: Sequence[Start]) -> None:
     connection.execute(
         "INSERT INTO facts (name, value) VALUES (?, ?)"
         " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        (STARTS, msgspec.json.encode(found)),
+        (STARTS, msgspec.json.encode(recent)),
     )
 
 
 def _note(connection: sqlite3.Connection, repair: Repair, now: float) -> None:
-    """A step of the isolation; the reason for its state stays."""
+    """Record a step of the isolation; the reason for its state is kept."""
     step = Step(now, repair.line)
 
-    def noted(one: Isolation) -> Isolation:
-        return replace(one, steps=(*one.steps, step)[-MAX_STEPS:])
+    def noted(isolation: Isolation) -> Isolation:
+        return replace(isolation, steps=(*isolation.steps, step)[-MAX_STEPS:])
 
     isolation_tables.change(connection, repair.isolation, noted)
 
@@ -164,11 +164,11 @@ def _read(connection: sqlite3.Connection, rest: str, values: Sequence[object] = 
 
 
 def _replace(connection: sqlite3.Connection, number: int) -> None:
-    """Replace one that cannot be decoded by what its columns say."""
+    """Replace a record that cannot be decoded by one made from its columns."""
     chosen = "SELECT id, isolation, state, created FROM repairs WHERE rowid = ?"
     name, isolation, was, created = connection.execute(chosen, (number,)).fetchone()
     connection.execute("DELETE FROM repairs WHERE rowid = ?", (number,))
-    # What it had started, and where, is not known: it cannot be watched to its end.
+    # It is not known what the repair had started, and where: it cannot be followed to its end.
     has_ended = was in get_args(RepairState) and was not in RUNNING_STATES
     made = Repair(
         id=name,
@@ -183,6 +183,6 @@ def _replace(connection: sqlite3.Connection, number: int) -> None:
     )
     try:
         _DECODE(msgspec.json.encode(made))
-    except aside_tables.ERRORS:  # the columns are damaged as well: it is of no isolation
+    except aside_tables.ERRORS:  # the columns are damaged as well: its isolation is unknown
         return
     put(connection, made)

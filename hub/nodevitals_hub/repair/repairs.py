@@ -1,8 +1,8 @@
-"""Starts what a site has set for the faults of nodes out of service, and watches it.
+"""Starts and follows the repairs that a site has configured for nodes out of service.
 
 In: isolations, settings, Prometheus' answers. Out: objects at the API server, commands, and repairs
-in respond.db. Each is written before it is started, and started once: the object carries its id; a
-command that ran when the hub was killed is not started again.
+in respond.db. Each repair is written before it is started, and started once: its object has its id,
+and a command that ran when the hub was killed is not started again.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ log = logging.getLogger(__name__)
 
 
 class Commands:
-    """Those of one hub."""
+    """The commands that one hub runs."""
 
     def __init__(self, book: RepairBook) -> None:
         self._book = book
         self._running: dict[str, asyncio.Task[processes.Ended]] = {}
 
     async def start(self, repair: Repair, now: float) -> None:
-        """Start one that was decided. Raises StoreError."""
+        """Start the command of a repair. Raises StoreError."""
         after = await self._book.change(repair, acts.began, "", now)
         if after.state == "started":  # written first: a killed hub cannot know whether it ran
             running = processes.run(after.command, after.timeout)
             self._running[after.id] = asyncio.ensure_future(running)
 
     async def watch(self, repair: Repair, now: float) -> None:
-        """Record the end of one. Raises StoreError."""
+        """Record the end of a command. Raises StoreError."""
         if repair.state == "wanted":
             if repair.lasted >= repair.timeout:
                 await self._book.change(repair, acts.over, "canceled", LATE, now)
@@ -64,14 +64,14 @@ class Commands:
         elif task.done():
             try:
                 state, text = acts.of_command(task.result(), repair.timeout)
-            except Exception as error:  # of this hub: the command may have done its work
+            except Exception as error:  # an error of the hub: the command may have succeeded
                 log.exception("repair %s", repair.id)
                 state, text = "unknown", f"{type(error).__name__} in the hub: see its log"
             await self._book.change(repair, acts.over, state, text, now)
             del self._running[repair.id]
 
     async def close(self) -> None:
-        """End those that run."""
+        """End the running commands."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -85,7 +85,7 @@ ACT_SECONDS = 30.0
 
 
 class _AwayError(Exception):
-    """No answer: the rest of this round would wait as long."""
+    """No answer: the other requests of this round would time out too."""
 
 
 class Repairs:
@@ -104,11 +104,11 @@ class Repairs:
 
     @property
     def busy(self) -> set[str]:
-        """The isolations whose repairs run: the hub does not return their nodes meanwhile."""
-        return {one.isolation for one in self.book.running}
+        """The isolations whose repairs run: the hub does not return their nodes to service."""
+        return {repair.isolation for repair in self.book.running}
 
     def samples(self) -> Iterable[Sample]:
-        """What /metrics shows; nothing where no repair is set or runs."""
+        """The samples for /metrics; none where no repair is configured or runs."""
         settings = self._hub.settings.out_of_service
         shown = bool(self.book.running) or bool(settings and settings.repairs)
         return self.book.samples() if shown else ()
@@ -119,15 +119,15 @@ class Repairs:
         await self._objects.close()
 
     async def watch(self) -> None:
-        """Look at what runs. Raises StoreError."""
+        """Update the running repairs. Raises StoreError."""
         now = self._clock.monotonic()
         elapsed = 0.0 if self._before is None else max(0.0, now - self._before)
         self._before = now
         running = await self.book.follow(self._isolations.open, elapsed)
-        for one in running:
-            if one.target is None:
-                await self._commands.watch(one, self._clock.time())
-        objects = [one for one in running if one.target is not None]
+        for repair in running:
+            if repair.target is None:
+                await self._commands.watch(repair, self._clock.time())
+        objects = [repair for repair in running if repair.target is not None]
         await self._objects.watch(objects, self._clock.time())
 
     async def begin(
@@ -137,9 +137,9 @@ class Repairs:
         ask: Callable[[], Awaitable[Seen | None]],
         seen: Seen,
     ) -> None:
-        """Start what may begin now, by an answer that is asked for it. Raises StoreError."""
+        """Start repairs that may begin now, after a new answer of `ask`. Raises StoreError."""
         self._said, self.notes = self.notes, {}
-        wanted = [one for one in self.book.running if one.state == "wanted"]
+        wanted = [repair for repair in self.book.running if repair.state == "wanted"]
         if not wanted and not await self._chosen(self._view(settings, seen)):
             return
         again = await ask()  # docs/automation.md: once more before the act
@@ -148,9 +148,9 @@ class Repairs:
         until = self._clock.monotonic() + ACT_SECONDS
         view = self._view(settings, again)
         try:
-            for one in wanted:
+            for repair in wanted:
                 if self._clock.monotonic() <= until:
-                    await self._resume(scheduler, view, one)
+                    await self._resume(scheduler, view, repair)
             for isolation, entry, faults in await self._chosen(view):
                 if self._clock.monotonic() <= until:
                     await self._begin(scheduler, view, isolation, entry, faults)
@@ -162,18 +162,20 @@ class Repairs:
         return View(seen, members, settings, self._isolations.ledger)
 
     async def _chosen(self, view: View) -> Chosen:
-        """What may begin and did not: the oldest isolation first, in the order of the settings."""
+        """Repairs that may begin: the oldest isolation first, in the order of the settings."""
         if not view.settings.repairs:
             return []
-        followed = [one for one in await self._isolations.followed() if view.holds(one)]
-        known = {one.id for one in await self.book.known(followed)}
-        found: Chosen = []
+        followed = [
+            isolation for isolation in await self._isolations.followed() if view.holds(isolation)
+        ]
+        known = {repair.id for repair in await self.book.known(followed)}
+        chosen: Chosen = []
         for isolation in followed:
             for entry in view.settings.repairs:
                 faults = view.faults(isolation, entry)
                 if faults and plan.identity_of(isolation, entry) not in known:
-                    found.append((isolation, entry, faults))
-        return found
+                    chosen.append((isolation, entry, faults))
+        return chosen
 
     async def _begin(
         self,
@@ -216,10 +218,10 @@ class Repairs:
             await self._start(made, planned)
 
     def _limit(self, isolation: Isolation, entry: RepairSettings) -> str:
-        """Why it need not be asked for; the limits are looked at again when it is written."""
+        """The limit that excludes a repair, or ''; limits are checked again when it is written."""
         if isolation.id in self.busy:
             return "another repair of the node runs"
-        running = sum(one.name == entry.name for one in self.book.running)
+        running = sum(repair.name == entry.name for repair in self.book.running)
         if not entry.dry_run and running >= entry.at_most:
             return f"limit: {running} run (at_most: {entry.at_most})"
         return ""
@@ -227,7 +229,7 @@ class Repairs:
     def _planned(
         self, identity: str, entry: RepairSettings, values: dict[str, str]
     ) -> tuple[Planned | None, str]:
-        """What is started, or why it never can be; neither where its file is not readable now."""
+        """What is started, or why it cannot be; neither where its file cannot be read now."""
         try:
             return plan.planned(entry, values, identity), ""
         except plan.FileError as error:
@@ -246,7 +248,7 @@ class Repairs:
         await self._commands.start(repair, now)
 
     async def _resume(self, scheduler: Scheduler, view: View, repair: Repair) -> None:
-        """One that was decided, and is not known to be started: only while it may still begin."""
+        """Start a repair that is not known to have started, if it may still begin."""
         now = self._clock.time()
         if repair.target is not None:
             is_there = await self._objects.is_there(repair, now)
@@ -254,18 +256,22 @@ class Repairs:
                 raise _AwayError("no answer from the API server")
             if is_there is not False:
                 return
-        found = [one for one in await self._isolations.followed() if one.id == repair.isolation]
-        entries = [one for one in view.settings.repairs if one.name == repair.name]
-        faults = view.faults(found[0], entries[0]) if found and entries else []
+        isolations = [
+            isolation
+            for isolation in await self._isolations.followed()
+            if isolation.id == repair.isolation
+        ]
+        entries = [entry for entry in view.settings.repairs if entry.name == repair.name]
+        faults = view.faults(isolations[0], entries[0]) if isolations and entries else []
         if not faults or entries[0].dry_run or bool(entries[0].command) != (repair.target is None):
             text = "its conditions ended before it was started"
             await self.book.change(repair, acts.over, "canceled", text, now)
             return
-        reason = await _obstacle(scheduler, found[0], entries[0])
+        reason = await _obstacle(scheduler, isolations[0], entries[0])
         if reason:
             await self.book.change(repair, acts.noted, reason)
             return
-        values = plan.values_of(found[0], faults, repair.id, self._hub.settings.cluster)
+        values = plan.values_of(isolations[0], faults, repair.id, self._hub.settings.cluster)
         planned, failure = self._planned(repair.id, entries[0], values)
         if failure:
             await self.book.change(repair, acts.over, "failed", failure, now)
@@ -280,7 +286,7 @@ class Repairs:
 
 
 async def _obstacle(scheduler: Scheduler, isolation: Isolation, entry: RepairSettings) -> str:
-    """Why a node is not to be touched now, by what the scheduler says; "" for nothing."""
+    """Why the scheduler does not allow a repair of the node now; "" where it does."""
     try:
         state = (await scheduler.states([isolation.node])).get(isolation.node)
         if state is None or state.in_service or state.mark != isolation.id:

@@ -1,4 +1,4 @@
-"""The custom resource Check as the API server has it.
+"""The custom resource Check as the API server returns it.
 
 In: objects of the API server. Out: a Resource; the errors that a request may raise.
 """
@@ -17,7 +17,7 @@ from nodevitals_hub.triggers.resource_spec import ENDED, GROUP, KIND, PLURAL, VE
 
 CheckResource = create_namespaced_resource(GROUP, VERSION, KIND, PLURAL)
 UNREACHABLE = (httpx2.HTTPError, httpx2.StreamError, ConfigError, OSError)
-# What lightkube raises for an answer that is not of the API.
+# Errors that lightkube raises for an invalid answer.
 GARBAGE = (ValueError, KeyError, TypeError, AttributeError)
 MAX_RETRY_AFTER = 300.0
 """A longer Retry-After must not keep the hub from resources for a day."""
@@ -38,7 +38,7 @@ class Waits(NamedTuple):
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """What the hub reads of a resource."""
+    """The fields of a resource that the hub reads."""
 
     namespace: str
     name: str
@@ -51,7 +51,7 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is to be done until its generation changes; a check never runs again."""
+        """Whether there is nothing to do until the generation changes; a check runs only once."""
         if self.status.get("phase") not in ENDED:
             return False
         return bool(self.status.get("checkId")) or (
@@ -59,10 +59,10 @@ class Resource(msgspec.Struct, frozen=True):
         )
 
 
-def resource_of(found: Any) -> Resource:
-    """A resource as the API server has it. Raises one of GARBAGE."""
-    metadata = found["metadata"]
-    status = found.get("status")
+def resource_of(document: Any) -> Resource:
+    """The Resource of an object of the API server. Raises one of GARBAGE."""
+    metadata = document["metadata"]
+    status = document.get("status")
     return Resource(
         namespace=str(metadata["namespace"]),
         name=str(metadata["name"]),
@@ -70,7 +70,7 @@ def resource_of(found: Any) -> Resource:
         version=str(metadata["resourceVersion"]),
         generation=int(metadata.get("generation") or 1),
         created=str(metadata.get("creationTimestamp") or ""),
-        spec=found.get("spec"),
+        spec=document.get("spec"),
         status=status if isinstance(status, dict) else {},
     )
 

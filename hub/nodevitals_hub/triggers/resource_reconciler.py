@@ -1,9 +1,9 @@
-"""Brings checks and resources together: starts, reports and cancels checks.
+"""Starts, reports and cancels the checks of custom resources.
 
 In: the resources that a follower reads, and changes of checks. Out: checks, and the resources'
-status. What is there is compared with what should be. The uid of a resource is the idempotency key
-of its check: a hub that was killed between start and status starts nothing twice, and a resource
-that is created anew under its old name is another one.
+status. The actual state is compared with the desired one. The uid of a resource is the idempotency
+key of its check: a hub that was killed between start and status starts nothing twice, and a
+resource that is created again under its old name gets a new check.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AT_A_TIME = 16
 
 
 class Queue:
-    """Marks of resources, by uid; one that is marked again while it is worked on comes again."""
+    """A queue of resources, by uid; one that is marked while it is handled is handled again."""
 
     def __init__(self) -> None:
         self._marked: dict[str, None] = {}
@@ -52,12 +52,12 @@ class Queue:
         self._some = asyncio.Event()
 
     def mark(self, uid: str) -> None:
-        """There is something to do."""
+        """Queue a resource."""
         self._marked[uid] = None
         self._some.set()
 
     async def run(self, work: Callable[[str], Awaitable[None]]) -> None:
-        """Do it, until cancelled, or until a work raises."""
+        """Call `work` for each queued resource, until cancelled, or until `work` raises."""
         workers = [asyncio.ensure_future(self._worker(work)) for _ in range(AT_A_TIME)]
         try:
             await asyncio.gather(*workers)
@@ -67,7 +67,7 @@ class Queue:
             await asyncio.gather(*workers, return_exceptions=True)
 
     async def others(self, uid: str) -> None:
-        """Wait for the end of what is worked on now, but this."""
+        """Wait until the other resources that are handled now are finished."""
         for ended in [ended for other, ended in self._busy.items() if other != uid]:
             await ended.wait()
 
@@ -110,21 +110,23 @@ class Reconciler:
         self._full = False
         self._looked_for_orphans = False
 
-    def listed(self, found: dict[str, Resource]) -> None:
-        """These are all resources; what is gone was deleted."""
-        gone = self._known.keys() - found.keys()
-        self._known = found
+    def listed(self, resources: dict[str, Resource]) -> None:
+        """Use a list of all resources; a known one that is missing was deleted."""
+        gone = self._known.keys() - resources.keys()
+        self._known = resources
         self._full = False
         for uid in gone:
             self._queue.mark(uid)
-        for resource in sorted(found.values(), key=lambda one: (one.created, one.name)):
+        for resource in sorted(
+            resources.values(), key=lambda resource: (resource.created, resource.name)
+        ):
             if not resource.settled:
                 self._queue.mark(resource.uid)
         if not self._looked_for_orphans:
             self._queue.mark("")
 
     def seen(self, resource: Resource, deleted: bool) -> None:
-        """A resource was created, changed or deleted."""
+        """Handle a resource that was created, changed or deleted."""
         if deleted:
             self._known.pop(resource.uid, None)
         else:
@@ -155,7 +157,7 @@ class Reconciler:
                 self._queue.mark(resource.uid)
 
     async def run(self) -> None:
-        """Do what is to be done, until cancelled."""
+        """Handle queued resources, until cancelled."""
         await self._queue.run(self._do)
 
     async def _do(self, uid: str) -> None:
@@ -178,7 +180,7 @@ class Reconciler:
             await self._cancel(identity for identity, own in self._checks.items() if own == uid)
         elif not resource.settled:
             status = await self._status(resource)
-            # The client's own time limit is that between two bytes.
+            # The client's own time limit is between two bytes.
             await within(self._write(resource, status), self._waits.request)
 
     async def _status(self, resource: Resource) -> dict[str, Any]:
@@ -203,7 +205,7 @@ class Reconciler:
             if error.kind in ("invalid", "forbidden", "not_found"):
                 return status_without_check("Refused", resource.generation, str(error))
             if error.kind == "busy":
-                # One text as long as it lasts: another one would be one more write per resource.
+                # The text stays the same: a new one would cost one more write per resource.
                 self._full = True
                 return status_without_check("Pending", resource.generation, FULL)
             return status_without_check("Pending", resource.generation, str(error))
@@ -233,15 +235,15 @@ class Reconciler:
             }
             if not changed:
                 return
-            # The API server refuses a version that is not the newest, and the uid of another.
+            # The API server refuses an old version, and another resource's uid.
             metadata = {"resourceVersion": resource.version, "uid": resource.uid}
             where: dict[str, Any] = {"name": resource.name, "namespace": resource.namespace}
             try:
                 body = {"metadata": metadata, "status": changed}
-                found = await self._client.patch(
+                patched = await self._client.patch(
                     CheckResource.Status, obj=body, patch_type=PatchType.MERGE, **where
                 )
-                self._keep(resource_of(found))
+                self._keep(resource_of(patched))
                 return
             except ApiError as error:
                 if error.status.code not in (404, 409):
@@ -263,8 +265,8 @@ class Reconciler:
             self._known[resource.uid] = resource
 
     async def _cancel_orphans(self) -> None:
-        """Cancel checks whose resource was deleted while the hub did not run, once all of the first
-        list are known to have theirs.
+        """Cancel checks whose resource was deleted while the hub did not run, once the checks of
+        the first list are known.
         """
         await self._queue.others("")
         namespace = self._hub.settings.resources.namespace
@@ -298,7 +300,7 @@ def _name_of(resource: Resource) -> str:
 
 
 def _is_of(resource: Resource, check: Check) -> bool:
-    """Whether a check is this resource's. Its status may name another one: who may write it could
-    end that check with the resource.
+    """Whether a check belongs to this resource. A forged status could name another check, to have
+    it canceled with the resource.
     """
     return (check.requester.trigger, check.requester.name) == ("resource", _name_of(resource))

@@ -1,8 +1,8 @@
-"""The custom resource Check: its `spec` as a request, and a check as its `status`.
+"""Converts the `spec` of a custom resource Check to a request, and a check to its `status`.
 
 In: the `spec` of a resource, with the fields of CheckRequest in camelCase. Out: a CheckRequest, or
-one line that says what is wrong; the `status` of a check. The schema of the CRD is made from
-CheckSpec (helm/crd.py).
+one line about what is wrong; the `status` of a check. The schema of the CRD is made from CheckSpec
+(helm/crd.py).
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ CheckSpec = _camel_cased(CheckRequest, test=TestSpec)
 def request_of(spec: object) -> CheckRequest:
     """The request in a spec. Raises ValueError with one line, which names the field."""
     try:
-        found = msgspec.convert(spec, CheckSpec)
+        check_spec = msgspec.convert(spec, CheckSpec)
     except msgspec.ValidationError as error:
         raise ValueError(_worded(str(error))) from None
-    values: dict[str, Any] = msgspec.structs.asdict(found)
+    values: dict[str, Any] = msgspec.structs.asdict(check_spec)
     values["test"] = TestRequest(**msgspec.structs.asdict(values["test"]))
     return CheckRequest(**values)
 

@@ -40,13 +40,13 @@ log = logging.getLogger(__name__)
 
 
 class Sink(Protocol):
-    """What takes the resources."""
+    """The receiver of the resources."""
 
-    def listed(self, found: dict[str, Resource]) -> None:
-        """These are all resources, by uid."""
+    def listed(self, resources: dict[str, Resource]) -> None:
+        """Receive all resources, by uid."""
 
     def seen(self, resource: Resource, deleted: bool) -> None:
-        """A resource was created, changed or deleted."""
+        """Receive a resource that was created, changed or deleted."""
 
 
 class Follower:
@@ -82,7 +82,7 @@ class Follower:
                 wait = min(2 * wait, last)
 
     def _say(self, problem: str) -> None:
-        """Log what changed, not each attempt."""
+        """Log a problem when it changes, not at each attempt."""
         if problem and problem != self._said:
             log.warning("resources: %s; tried again every %g s", problem, self._waits.last_retry)
         elif self._said and not problem:
@@ -92,17 +92,17 @@ class Follower:
     async def _list(self) -> str | None:
         namespace = self._hub.settings.resources.namespace or "*"
         listed = self._client.list(CheckResource, namespace=namespace, chunk_size=PAGE)
-        found: dict[str, Resource] = {}
-        async for one in listed:
-            resource = _read(one)
+        resources: dict[str, Resource] = {}
+        async for document in listed:
+            resource = _read(document)
             if resource is not None:
-                found[resource.uid] = resource
-        self._sink.listed(found)
+                resources[resource.uid] = resource
+        self._sink.listed(resources)
         return listed.resourceVersion
 
     async def _watch(self, version: str | None) -> None:
-        """Read changes for `list_every`, or until the server ends the watch. Not lightkube's watch:
-        that one asks again at once where a server ends it at once.
+        """Read changes for `list_every`, or until the server ends the watch. lightkube's own watch
+        is not used: it reconnects at once, also where a server always ends it at once.
         """
         settings = self._hub.settings.resources
         seconds = settings.list_every
@@ -132,10 +132,10 @@ class Follower:
                     self._sink.seen(resource, event["type"] == "DELETED")
 
 
-def _read(found: Any) -> Resource | None:
-    """A resource, or None for a bookmark and for what is none."""
+def _read(document: Any) -> Resource | None:
+    """A resource; None for a bookmark or an invalid object."""
     try:
-        return resource_of(found)
+        return resource_of(document)
     except GARBAGE:
         return None
 
@@ -144,7 +144,7 @@ default_waits = Waits()
 
 
 async def run(hub: Hub) -> None:
-    """Follow the resource, where the settings say so."""
+    """Follow the custom resource, where the settings enable it."""
     if not hub.settings.resources.enabled:
         return
     waits = default_waits

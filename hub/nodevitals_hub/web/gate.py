@@ -1,7 +1,8 @@
-"""The gate before the application: what every request must pass, and headers of every response.
+"""The gate before the application: it checks every request, and adds headers to every response.
 
-In: ASGI requests as the network sends them. Out: those of a known client with a sufficient role, of
-bounded size and of our own pages, with the Requester at `scope["user"]`; refusals for the others.
+In: ASGI requests from the network. Out: requests of bounded size from a known client with a
+sufficient role and from our own pages, with the Requester at `scope["user"]`; the others are
+refused.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from nodevitals_hub.web.limits import (
 )
 
 OPEN_PATHS = ("/healthz", "/static/style.css")
-# Prometheus scrapes these by whatever name it has for the hub.
+# Prometheus scrapes these paths under any name of the hub.
 _ANY_HOST_PATHS = ("/metrics", "/api/v1/sd/fast")
 _SAFE = ("GET", "HEAD", "OPTIONS")
 # A login is needed even where clients without one may read.
 LOGIN_PATH = "/login"
-# These change nothing.
+# These POST requests change nothing.
 _READ_PATHS = ("/api/v1/checks/estimate",)
-# Its handler takes the signature of a notification's link in place of the role.
+# Its handler accepts the signature in a notification's link instead of a role.
 _SIGNED = re.compile(r"/incidents/[0-9a-z-]{1,40}/acknowledge")
 HEADERS = {
     "content-security-policy": (
@@ -77,7 +78,7 @@ class Gate:
             return
         finish = self._with_headers(self._places.while_read(send), scope["method"] == "HEAD")
         try:
-            with self._places.one(scope["path"] in OPEN_PATHS):
+            with self._places.take(scope["path"] in OPEN_PATHS):
                 await self._serve(scope, receive, finish)
         except RefusedRequest as error:
             await refuse(scope, receive, finish, error)
@@ -147,7 +148,7 @@ class Gate:
         scope["state"] = {**scope.get("state", {}), "client": client}
 
     def _check_site(self, scope: Any, headers: dict[str, str], client: Client) -> None:
-        """Refuse what a page of another site makes a browser send."""
+        """Refuse requests that a page of another site makes a browser send."""
         external = self._external_url()
         anonymous = not client.logged_in and scope["path"] not in _ANY_HOST_PATHS
         if anonymous and not is_own_host(headers.get("host", ""), external):
@@ -195,20 +196,20 @@ def _headers_of(scope: Any) -> dict[str, str]:
         raise RefusedRequest(505, "use HTTP/1.1")
     if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
         raise RefusedRequest(431, f"the head of the request has over {MAX_HEAD_BYTES >> 10} KiB")
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1").lower()
-        if key in _SINGLE and key in found:
+        if key in _SINGLE and key in headers:
             raise RefusedRequest(400, f"more than one header {key}")
-        found[key] = value.decode("latin-1")
-    if "content-length" in found and "transfer-encoding" in found:
+        headers[key] = value.decode("latin-1")
+    if "content-length" in headers and "transfer-encoding" in headers:
         raise RefusedRequest(400, "Content-Length beside Transfer-Encoding")
-    if scope.get("http_version") == "1.1" and not found.get("host"):
+    if scope.get("http_version") == "1.1" and not headers.get("host"):
         raise RefusedRequest(400, "no header Host")
-    return found
+    return headers
 
 
-# No one can register a name below these, so no page of another site has one.
+# Names below these cannot be registered, so no page of another site has one.
 _PRIVATE = (".svc", ".cluster.local", ".internal", ".localhost")
 
 
@@ -220,9 +221,9 @@ def host_of(url: str) -> str:
 
 
 def is_own_host(host: str, external_url: str) -> bool:
-    """Whether a Host may be this hub: that of `external_url`, an address, a name that is not
-    public. A page that has its own name resolve to the hub's address sends another one (DNS
-    rebinding). Without `external_url`, any.
+    """Whether a Host may be this hub's: the one of `external_url`, an address, or a name that is
+    not public. A page whose own name resolves to the hub's address (DNS rebinding) sends a public
+    name. Without `external_url`, any Host.
     """
     if not external_url or host.lower() == host_of(external_url):
         return True
@@ -237,8 +238,8 @@ def is_own_host(host: str, external_url: str) -> bool:
 
 
 def is_own_origin(scheme: str, headers: dict[str, str], external_url: str) -> bool:
-    """Whether a page of this hub sent a request, or no browser at all: a client that is no browser
-    sends neither Origin nor Sec-Fetch-Site.
+    """Whether a request comes from a page of this hub, or from no browser: other clients send
+    neither Origin nor Sec-Fetch-Site.
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site not in (None, "same-origin", "none"):

@@ -1,7 +1,7 @@
-"""Limits of requests: how many at a time, their size, the time for a body and for a response.
+"""Limits of requests: their number at a time, their size, the time for a body and for a response.
 
-In: ASGI requests of clients of which some are slow or hostile. Out: bodies that are complete;
-responses that end where a client does not read; refusals that reach a client that still sends.
+In: ASGI requests; some clients are slow or hostile. Out: complete bodies; responses that end where
+a client does not read; refusals that also reach a client that is still sending.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class RefusedRequest(Exception):  # noqa: N818 # an outcome
 
 
 def most_bytes(path: str) -> int:
-    """How many the body of a request may have."""
+    """The largest number of bytes in a request's body."""
     return MAX_MESSAGE_BYTES if path in _LARGE_PATHS else MAX_BODY_BYTES
 
 
 class Places:
-    """Of requests under way. Where all are taken, the request that waits for its client for the
-    longest time makes room.
+    """The places of requests in progress. Where all are taken, the request that has waited for its
+    client for the longest time is ended.
     """
 
     def __init__(self) -> None:
@@ -59,8 +59,8 @@ class Places:
         self._waits: dict[asyncio.Timeout, None] = {}
 
     @contextmanager
-    def one(self, always: bool) -> Iterator[None]:
-        """A place, which there always is for some. Raises RefusedRequest."""
+    def take(self, always: bool) -> Iterator[None]:
+        """Take a place; `always`: also where all are taken. Raises RefusedRequest."""
         self._taken += 1
         try:
             if self._taken > MAX_REQUESTS and not always and not self._end_oldest():
@@ -71,7 +71,7 @@ class Places:
             self._taken -= 1
 
     def _end_oldest(self) -> bool:
-        oldest = next((one for one in self._waits if not one.expired()), None)
+        oldest = next((wait for wait in self._waits if not wait.expired()), None)
         if oldest is None:
             return False
         del self._waits[oldest]
@@ -88,7 +88,7 @@ class Places:
                 self._waits.pop(wait, None)
 
     async def with_body(self, receive: Receive, most: int) -> Receive:
-        """The same, once the body is complete. Raises RefusedRequest."""
+        """A `receive` that returns the whole body, once it is complete. Raises RefusedRequest."""
         body = bytearray()
         try:
             async with self._within(REQUEST_SECONDS):
@@ -114,7 +114,7 @@ class Places:
         return again
 
     def while_read(self, send: Send) -> Send:
-        """The same; what a client has not read in time, and what follows it, is dropped."""
+        """A `send` that drops a message that a client has not read in time, and later ones."""
         stalled = False
 
         async def timely(message: Message) -> None:
@@ -130,7 +130,7 @@ class Places:
 
 
 def _parts(message: Any) -> Iterator[Any]:
-    """A message as some of at most LEAST_BYTES."""
+    """A message in parts of at most LEAST_BYTES."""
     body = message.get("body", b"")
     last = max(0, len(body) - 1) // LEAST_BYTES * LEAST_BYTES
     for start in range(0, last, LEAST_BYTES):
@@ -139,8 +139,8 @@ def _parts(message: Any) -> Iterator[Any]:
 
 
 async def refuse(scope: Any, receive: Receive, send: Send, error: RefusedRequest) -> None:
-    """Send a refusal, and drop what the client still sends: the server reads no further while
-    parts of a body wait for the application.
+    """Send a refusal, and drop what the client still sends: the server stops reading while parts of
+    a body wait for the application.
     """
     rest = asyncio.ensure_future(_drop_body(receive))
 

@@ -1,6 +1,6 @@
-"""The hub's HTTP server: hypercorn, by its settings, with TLS that a reload replaces.
+"""The hub's HTTP server: hypercorn, with TLS settings that a reload replaces.
 
-In: the hub's parts. Out: a server that runs until it is cancelled.
+In: the parts of the hub. Out: a server that runs until it is cancelled.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class WebServer:
         web_config: str | None,
         listening: socket.socket | None = None,
     ) -> None:
-        """`handlers`: those of the hub's other parts. `listen` and `web_config` are the values of
-        the command line, `listening` is what listens there already.
+        """`handlers` are those of the hub's other parts, `listen` and `web_config` values of the
+        command line, `listening` a socket that listens already.
         """
         self._hub, self._handlers = hub, handlers
         self._listen, self._web_config, self._listening = listen, web_config, listening
@@ -84,7 +84,7 @@ class WebServer:
             lambda: self._headers,
         )
         for name, level in (("hypercorn", logging.CRITICAL), ("asyncio", logging.ERROR)):
-            logging.getLogger(name).setLevel(level)  # clients can cause what is below
+            logging.getLogger(name).setLevel(level)  # clients can cause messages of lower levels
         asyncio.get_running_loop().set_exception_handler(_report)
         if self._listening is None:
             self._listening = bind(self._listen)
@@ -98,13 +98,13 @@ class WebServer:
             await canceled(self._servers, 1.0)
 
     def _open(self) -> None:
-        """Accept connections with the TLS settings of now; those of before end with their
+        """Accept connections with the current TLS settings; older connections end after their
         requests.
         """
         self._stop.set()
         self._stop = asyncio.Event()
         serving = serve(self._app, self._config(), shutdown_trigger=self._stop.wait, mode="asgi")
-        former = [one for one in self._servers if not one.done()]
+        former = [server for server in self._servers if not server.done()]
         self._servers = [*former, asyncio.create_task(serving)]
 
     def _config(self) -> Config:
@@ -128,7 +128,7 @@ class WebServer:
         )
 
     async def _refresh(self) -> None:
-        """Follow the files: tokens when they change, the others at SIGHUP."""
+        """Reload files: tokens when they change, the others at SIGHUP."""
         loop = asyncio.get_running_loop()
         tokens_due = 0.0
         while not self._servers[-1].done():
@@ -157,7 +157,7 @@ class WebServer:
             log.info("reload: the web configuration is in use")
 
     def _use(self, configuration: WebConfiguration) -> None:
-        """Take a web configuration and the access settings. Raises DocumentError."""
+        """Use a web configuration and the access settings. Raises DocumentError."""
         self._context = tls_context(configuration)
         passwords = Passwords(configuration.settings.basic_auth_users)
         passwords.keep_verified(self._access.passwords)
@@ -168,7 +168,7 @@ class WebServer:
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what asyncio could not deliver, but not that a client is gone."""
+    """Log errors that asyncio could not deliver, except that a client is gone."""
     streams = ("client_connected_cb", "StreamReaderProtocol")
     of_a_client = any(name in context["message"] for name in streams)
     if not (of_a_client and _is_gone(context.get("exception"))):
@@ -189,12 +189,12 @@ def bind(address: str) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6 and place[0] == "::":
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        # Also for what a client does not read, and of connections that are accepted here: tcp(7).
+        # Also for data that a client does not read; accepted connections inherit it: tcp(7).
         user_timeout = int(limits.STALLED_SECONDS * 1000)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout)
         listening.bind(place)
         listening.listen(BACKLOG)
-        listening.setblocking(False)  # dup() makes the others what this is: accept() may not wait
+        listening.setblocking(False)  # also for its dup() copies: accept() must not block
     except BaseException:
         listening.close()
         raise
