@@ -1,6 +1,4 @@
-"""`nodevitals check-config FILE`: print every error of the configuration files, and what may
-surprise.
-"""
+"""`nodevitals check-config FILE`: print the errors of the configuration files, and warnings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The `nodevitals` command: arguments in, an exit status out (`terminal.STATUSES`).
 
-An unknown word gets "did you mean"; options are never abbreviated: an abbreviation stops working
-when an option is added.
+For an unknown word, the error suggests a known one. Options cannot be abbreviated: an abbreviation
+would stop working when an option is added.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMMANDS = {
     "rules": "nodevitals.commands.rules.commands",
     "completion": "nodevitals.commands.completion",
 }
-# How the help lists them; a command that is in no group comes last.
+# The groups of commands in the help; a command without a group comes last.
 GROUPS = {
     "set up": ("init", "check-config", "doctor", "completion"),
     "this node": (
@@ -49,24 +49,24 @@ GROUPS = {
     ),
     "the cluster": ("hub", "fabric", "fast", "drill", "rules"),
 }
-# The help is also a page of the documents: as wide as they are, whatever the terminal.
+# The help is also a page of the documentation: it has that width on every terminal.
 WIDTH = 98
 _UNKNOWN = "unrecognized arguments: "
 _CHOICE = re.compile(r"argument (?P<name>[^:]*): invalid choice: '(?P<word>[^']*)'")
-# The page of commands says more.
+# docs/commands.md has the complete meanings.
 _MEANINGS = (f"{status} {text.partition(':')[0]}" for status, text in STATUSES.items())
 EXIT_STATUS = f"Exit status: {', '.join(_MEANINGS)}."
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of examples."""
+    """Keeps the line breaks of examples."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30, width=WIDTH)
 
 
 class Commands(argparse._SubParsersAction):  # type: ignore[type-arg]  # noqa: SLF001
-    """The subcommands of a parser; the help of each is the description of its own page as well."""
+    """The subcommands of a parser; the help of each is also the description in its own help."""
 
     def __init__(self, *positional: Any, **more: Any) -> None:
         super().__init__(*positional, **more)
@@ -81,7 +81,7 @@ class Commands(argparse._SubParsersAction):  # type: ignore[type-arg]  # noqa: S
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of a command; those of its subcommands are of this class as well."""
+    """The parser of a command; parsers of its subcommands have this class as well."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**{"formatter_class": _Formatter, "allow_abbrev": False, **more})
@@ -97,20 +97,20 @@ class Parser(argparse.ArgumentParser):
         return sorted(shown, key=lambda action: bool(action.option_strings))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse all arguments: one that this parser does not know is its error, with its usage."""
+        """Parse all arguments; an unknown one is an error of this parser, with its usage."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"{_UNKNOWN}{' '.join(unknown)}")
         return options, []
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        """The values of an argument. Of `--option=--`, argparse makes an empty list."""
+        """The values of an argument. argparse itself turns `--option=--` into an empty list."""
         if action.option_strings and arg_strings == ["--"]:
             raise argparse.ArgumentError(action, "-- is no value")
         return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage, the problem and what may have been meant; end with status 2."""
+        """Print the usage, the problem and a suggestion; end with status 2."""
         super().error(f"{message}{self._suggestion(message)}")
 
     def _suggestion(self, message: str) -> str:
@@ -121,7 +121,7 @@ class Parser(argparse.ArgumentParser):
         return meant(choice["word"], self._choices(choice["name"])) if choice else ""
 
     def _choices(self, name: str) -> Iterable[str]:
-        """The values of the argument that a message calls by this name."""
+        """The allowed values of the argument that a message calls by this name."""
         return next(
             (
                 list(map(str, action.choices))
@@ -133,7 +133,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def format_help(self) -> str:
-        """The help; that of a command which runs ends with the meaning of its exit status."""
+        """The help; for a command that runs, it ends with the meaning of the exit status."""
         text = super().format_help()
         return text if self.subcommands() else f"{text}\n{EXIT_STATUS}\n"
 
@@ -180,8 +180,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Output that was closed is discarded: else the next file that is opened would be standard
-    output. What the locale's encoding lacks (°C, a path that is no text) is escaped.
+    """Discard output to a closed stream: otherwise the next opened file would be standard output.
+    Escape characters that the locale's encoding lacks (°C, bytes of a path).
     """
     if sys.stdout is None or sys.stderr is None:
         while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -198,7 +198,7 @@ def _open_streams() -> None:
 def parser_of(given: Sequence[str]) -> Parser:
     """The parser of the command in `given`, or of every command where it names none.
 
-    Only the modules of these commands are imported: `serve` must not pay for the others.
+    Only the modules of these commands are imported, so that `serve` needs less memory.
     """
     parser = _TopParser(
         prog="nodevitals",

@@ -1,6 +1,6 @@
 """`nodevitals completion SHELL`: print the completion of commands, options, probes and files.
 
-The files are made by `make generate` and shipped: nothing is computed here.
+`make generate` writes the files, and the package contains them: nothing is computed here.
 """
 
 from __future__ import annotations

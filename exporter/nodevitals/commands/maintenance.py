@@ -75,7 +75,7 @@ def add_to(commands: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write, remove or read the file; then print what holds."""
+    """Write, remove or read the file; then print the current maintenance."""
     settings = cast("MaintenanceSettings", load_config(options.config).probes["maintenance"])
     path = maintenance_path(Host(rootfs=options.rootfs), settings)
     if options.action != "start" and (options.duration is not None or options.reason is not None):
@@ -88,14 +88,14 @@ def run(options: argparse.Namespace) -> int:
         elif options.action == "end":
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(path)
-        found = read_maintenance(path, settings)
+        declared = read_maintenance(path, settings)
     except OSError as error:
         _fail(path, error)
-    if found is not None and found.problem:
+    if declared is not None and declared.problem:
         raise CommandError(
-            f"{path}: {found.problem}; maintenance start writes it anew", FOUND_WRONG
+            f"{path}: {declared.problem}; maintenance start writes it anew", FOUND_WRONG
         )
-    _print(path, found, as_json=options.json)
+    _print(path, declared, as_json=options.json)
     return 0
 
 
@@ -117,7 +117,7 @@ def _content(options: argparse.Namespace, settings: MaintenanceSettings) -> str:
 
 
 def _write(path: str, text: str) -> None:
-    """Replace the file: a reader sees the old text or the new one, also after a power loss."""
+    """Replace the file: readers get the old or the new text, also after a power loss."""
     folder = os.path.dirname(path)
     os.makedirs(folder, mode=0o755, exist_ok=True)
     descriptor, new = tempfile.mkstemp(prefix=".maintenance-", dir=folder)
@@ -147,13 +147,13 @@ def _fail(path: str, error: OSError) -> NoReturn:
     raise CommandError(f"{path}: {error.strerror}{hint}") from None
 
 
-def _print(path: str, found: Maintenance | None, *, as_json: bool) -> None:
-    active = found is not None and found.until > time.time()
+def _print(path: str, declared: Maintenance | None, *, as_json: bool) -> None:
+    active = declared is not None and declared.until > time.time()
     if as_json:
-        rest = () if found is None else (found.since, found.until, found.reason)
+        rest = () if declared is None else (declared.since, declared.until, declared.reason)
         print_json(Shown(active, path, *rest))
         return
-    if found is None:
+    if declared is None:
         print(f"not in maintenance (no {path})")
         return
     print_table(
@@ -161,9 +161,9 @@ def _print(path: str, found: Maintenance | None, *, as_json: bool) -> None:
         [
             (
                 "in progress" if active else "ended",
-                local_time(found.since),
-                local_time(found.until),
-                found.reason or "-",
+                local_time(declared.since),
+                local_time(declared.until),
+                declared.reason or "-",
                 path,
             )
         ],

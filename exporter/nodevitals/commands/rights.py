@@ -1,6 +1,7 @@
-"""What the probes could not read for want of a capability: samples in, one line per probe out.
+"""The values that probes cannot read without a capability. In: samples. Out: a line per probe.
 
-The grants are off by default, docs/adr/0043-hardware-health.md: no probe fails without them.
+The capabilities are not granted by default, docs/adr/0043-hardware-health.md: no probe fails
+without them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _SHOWN = 5
 
 
 class Lack(NamedTuple):
-    """What one probe cannot read, and what to do."""
+    """The values that one probe cannot read, and the remedy."""
 
     probe: str
     text: str
@@ -22,7 +23,7 @@ class Lack(NamedTuple):
 
 
 def lacks(samples: Iterable[Sample]) -> Iterator[Lack]:
-    """What the agent, or this process, is not permitted to read."""
+    """The values that the agent, or this process, is not permitted to read."""
     denied: dict[str, set[str]] = {}
     for name, labels, _ in samples:
         if labels.get("reason") == "permission":

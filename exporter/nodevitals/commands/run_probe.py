@@ -1,9 +1,8 @@
 """`nodevitals probe NAME`: run one probe once and print what it reads.
 
-The output for people has tables: the devices with what is known of them, and a row per metric with
-a column per device; values have a unit, as `93.1 GiB` or `61 °C`. A label that each device has once
-(its uuid, a mount's source) is left out, and series that are alike are one row: `--raw` has
-everything.
+The output for people has tables: the devices with their facts, and a row per metric with a column
+per device; values have a unit, as `93.1 GiB` or `61 °C`. A label with one value per device (its
+uuid, a mount's source) is left out, and equal series are one row: `--raw` prints everything.
 """
 
 from __future__ import annotations
@@ -78,20 +77,20 @@ def seconds(value: float) -> str:
 
 
 def _scaled(value: float, base: int, units: Sequence[str]) -> str:
-    """Small numbers as they are: a page is 4096 B."""
+    """A value with the unit that fits; small numbers are not scaled: a page is 4096 B."""
     if abs(value) < 10 * base:
         return f"{value:,.4g} {units[0]}" if value != int(value) else f"{value:,.0f} {units[0]}"
     power = min(int(math.log(abs(value), base)), len(units) - 1)
     return f"{value / base**power:.4g} {units[power]}"
 
 
-# What a sample is about: the first of these that it has is a column.
+# The subject of a sample: the first of these label groups that it has becomes a column.
 SUBJECTS = (("device", "port"), ("device",), ("interface",), ("mountpoint",), ("peer", "port"))
-# Labels of which a subject may have one value now and another one later.
+# Labels whose value may change for a subject.
 _STATES = ("action", "cause", "code", "fault", "kind", "reason", "state", "step")
-# So many devices are compared side by side; more are in further tables.
+# Number of devices in one table; more devices get further tables.
 COLUMNS = 8
-# So many series that are alike become one row.
+# From this number on, equal series become one row.
 ALIKE = 3
 NONE = "-"
 
@@ -107,23 +106,23 @@ class Shown(NamedTuple):
 
     @property
     def metric(self) -> str:
-        """The name without the prefix that all have."""
+        """The name without the common prefix."""
         return self.family.name.removeprefix(PREFIX)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The labels that say what it is about."""
+        """The labels that identify the subject."""
         known = (names for names in SUBJECTS if all(name in self.labels for name in names))
         return next(known, ())
 
     @property
     def subject(self) -> str:
-        """What it is about: `0`, `mlx5_0/1`, `/data`; '' for the node."""
+        """The subject: `0`, `mlx5_0/1`, `/data`; '' for the node."""
         return "/".join(self.labels[name] for name in self.names)
 
     @property
     def is_fact(self) -> bool:
-        """Whether its labels are what it says."""
+        """Whether the sample's labels are its information, as in info metrics."""
         return self.family.name.endswith("_info") and bool(self.subject)
 
 
@@ -153,14 +152,14 @@ def tables(samples: Sequence[Shown], describe: bool = False) -> Iterator[Table]:
 
 
 def _by_family(samples: Sequence[Shown]) -> list[list[Shown]]:
-    found: dict[tuple[str, bool], list[Shown]] = {}
+    families: dict[tuple[str, bool], list[Shown]] = {}
     for sample in samples:
-        found.setdefault((sample.family.name, bool(sample.subject)), []).append(sample)
-    return list(found.values())
+        families.setdefault((sample.family.name, bool(sample.subject)), []).append(sample)
+    return list(families.values())
 
 
 def _fact_tables(facts: Sequence[Shown]) -> Iterator[Table]:
-    """A table per info metric; what an earlier one has is not repeated."""
+    """A table per info metric; facts of an earlier table are not repeated."""
     printed: set[str] = set()
     for members in _by_family(facts):
         names = members[0].names
@@ -183,7 +182,7 @@ def _fact_tables(facts: Sequence[Shown]) -> Iterator[Table]:
 
 
 def _rows(members: Sequence[Shown]) -> list[_Row]:
-    """The rows of one family; one row where the series differ in nothing but their labels."""
+    """The rows of one family; one row where the series differ only in their labels."""
     dropped = {*members[0].names, *_properties(members)}
     rows: dict[str, _Row] = {}
     names: set[str] = set()
@@ -195,13 +194,13 @@ def _rows(members: Sequence[Shown]) -> list[_Row]:
         names.update(own)
     first = next(iter(rows.values()))
     if len(rows) >= ALIKE and all(row.cells == first.cells for row in rows.values()):
-        each = ", ".join(name for name in members[0].labels if name in names)
-        return [first._replace(labels=f"each {each} ({len(rows)})")]
+        varying = ", ".join(name for name in members[0].labels if name in names)
+        return [first._replace(labels=f"each {varying} ({len(rows)})")]
     return list(rows.values())
 
 
 def _properties(members: Sequence[Shown]) -> set[str]:
-    """The labels that say no more than the subject: each subject has one value of them."""
+    """The labels with one value per subject, which therefore add nothing."""
     values: dict[str, dict[str, set[str]]] = {}
     for member in members:
         for label, value in member.labels.items():
@@ -210,13 +209,13 @@ def _properties(members: Sequence[Shown]) -> set[str]:
         return set()
     return {
         label
-        for label, found in values.items()
-        if label not in _STATES and all(len(several) == 1 for several in found.values())
+        for label, by_subject in values.items()
+        if label not in _STATES and all(len(several) == 1 for several in by_subject.values())
     }
 
 
 def _turned(rows: Sequence[_Row], subjects: Sequence[str]) -> Table:
-    """A row per subject: of hundreds of peers, each with a few metrics."""
+    """A table with a row per subject, for hundreds of peers with a few metrics each."""
     heads = [f"{row.metric} {row.labels}".rstrip() for row in rows]
     return [
         ["", *heads],

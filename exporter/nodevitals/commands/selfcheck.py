@@ -113,14 +113,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def fork_servers(host: Host) -> frozenset[int]:
-    """The fork servers of agents on this node: their children, the workers, have the accelerators
-    open for as long as they run, and are no job.
+    """The fork servers of agents on this node: their workers have the accelerators open, and are
+    no job.
     """
-    found = set()
+    pids = set()
     for name in list_names(host.procfs):
         if name.isdecimal() and read_text(host.proc(f"{name}/comm")) == FORK_SERVER:
-            found.add(int(name))
-    return frozenset(found)
+            pids.add(int(name))
+    return frozenset(pids)
 
 
 def _settings(options: argparse.Namespace) -> SelfcheckSettings:
@@ -146,10 +146,10 @@ def _run(execution: Execution, check: Check, end: float, forced: bool) -> list[R
 
 def _status(offered: Offer, results: list[Result], explicit: bool) -> int:
     """A kind that was requested and is not offered has no result: status 2."""
-    found = worst(result.outcome for result in results)
-    if found in ("failed", "slow"):
+    outcome = worst(result.outcome for result in results)
+    if outcome in ("failed", "slow"):
         return FOUND_WRONG
-    unknown = found in (None, "harness", "refused", "skipped")
+    unknown = outcome in (None, "harness", "refused", "skipped")
     return COULD_NOT_TELL if unknown or (explicit and offered.absent) else GOOD
 
 

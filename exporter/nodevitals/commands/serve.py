@@ -109,13 +109,13 @@ def run(options: argparse.Namespace) -> int:
     if refused:
         log.error("%s", refused)
     agent.serve(server, handler)
-    # Skips the exit hooks, which would wait for a thread that the kernel does not let go.
+    # Skip the exit hooks, which would wait for a thread that hangs in the kernel.
     os._exit(0)
 
 
 def _check_capabilities() -> str:
-    """What is not kept from the workers of other probes, and the remedy; '' where all is well.
-    Raises CommandError for a text that cannot be read.
+    """The capabilities that workers of other probes cannot give up, with the remedy; '' for none.
+    Raises CommandError for an invalid variable.
     """
     try:
         kept = capabilities.kept_by_environment()

@@ -1,4 +1,4 @@
-"""The files that the package ships for a site and its servers: a part's name in, its folder out.
+"""Finds the files that the package ships for a site. In: the name of a part. Out: its folder.
 
 The wheel has them in nodevitals/pack/ (pyproject.toml, force-include); a checkout has one source.
 """

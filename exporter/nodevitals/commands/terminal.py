@@ -1,4 +1,4 @@
-"""What every command shares: the error that ends it, tables for people, JSON for programs."""
+"""Shared by all commands: the error that ends a command, tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STATUSES = {
     COULD_NOT_TELL: "could not tell: wrong usage, or a file or a server that cannot be read",
     INTERRUPTED: "interrupted",
 }
-# Words of states in tables: good, to be looked at, bad (SGR codes of ECMA-48).
+# The colours of states in tables: good, doubtful, bad (SGR codes of ECMA-48).
 _COLOURS = {
     **dict.fromkeys(("ok", "good", "healthy"), "32"),
     **dict.fromkeys(("absent", "unknown", "warning", "stale", "off"), "33"),
@@ -44,8 +44,8 @@ class CommandError(Exception):
 
 
 def document_error(file: str | None, error: DocumentError) -> CommandError:
-    """The error of a file that cannot be used: one line per problem, with the file and the line.
-    What is wrong in it was found, unless the file could not be read.
+    """The error of an unusable file: one line per problem, with the file and the line. The status
+    is "found wrong", unless the file could not be read.
     """
     status = COULD_NOT_TELL if isinstance(error, UnreadableError) else FOUND_WRONG
     lines = (problem.within(str(file)) for problem in error.problems)

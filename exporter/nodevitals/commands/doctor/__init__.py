@@ -1,1 +1,1 @@
-"""`nodevitals doctor`: is the agent of this node, and the pipeline behind it, whole?"""
+"""`nodevitals doctor`: checks this node's agent and the pipeline behind it."""

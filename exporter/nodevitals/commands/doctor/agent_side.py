@@ -1,8 +1,7 @@
-"""The agent and its node: what is asked, and which findings follow.
+"""The findings about the agent and its node.
 
-Where the agent answers, its samples do. What only the node itself knows is read as well: its
-configuration, the reasons of failed runs, and the result of one run of each probe where no agent
-runs.
+If the agent answers, its samples are used. The configuration and the reasons of failed runs are
+read from the node's files. Where no agent runs, each probe is run once.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _CREDENTIALS = "name its CA, user and password: --http.config.file FILE (basic_a
 
 
 def unreachable(server: Endpoint, answer: Answer, *, local: bool) -> Finding:
-    """No metrics from the agent."""
+    """The finding where there are no metrics from the agent."""
     if answer.status in (401, 403) or "ertificate" in answer.problem:
         remedy = _CREDENTIALS
     elif local and answer.status == 0:
@@ -56,7 +55,7 @@ def unreachable(server: Endpoint, answer: Answer, *, local: bool) -> Finding:
 def agent_findings(
     server: Endpoint, samples: Samples, health: Answer, ready: Answer, now: float
 ) -> Iterator[Finding]:
-    """The agent answers: its version, its health, its configuration."""
+    """The findings about an agent that answers: its version, health and configuration."""
     version = printable(samples.label("nodevitals_build_info", "version"), 40)
     yield Finding("agent", OK, f"{server.shown} answers; version {version}")
     if version != __version__:
@@ -84,7 +83,7 @@ def _is_ok(answer: Answer) -> bool:
 
 
 def _ready(answer: Answer) -> Finding:
-    """Not ready is what an agent is in its first seconds."""
+    """The finding about readiness: in its first seconds, an agent is not ready."""
     if _is_ok(answer):
         return Finding("readiness", OK, "/readyz: every target has ended a run")
     if answer.status == 503:
@@ -124,14 +123,14 @@ def clock_findings(samples: Samples) -> Iterator[Finding]:
 
 
 def right_findings(samples: Samples) -> Iterator[Finding]:
-    """What the probes cannot read without capabilities that are off unless someone grants them."""
-    found = ((name, *row) for name, rows in samples.values.items() for row in rows)
-    for lack in lacks(found):
+    """The values that probes cannot read without capabilities that are not granted by default."""
+    series = ((name, *row) for name, rows in samples.values.items() for row in rows)
+    for lack in lacks(series):
         yield Finding(f"rights of {lack.probe}", OFF, lack.text, lack.remedy)
 
 
 def offset_findings(answer: Answer, server_time: float | None) -> Iterator[Finding]:
-    """The clock of Prometheus against this machine's; known to half the time of the question."""
+    """The offset of Prometheus' clock from this machine's, exact to half the request's time."""
     if server_time is None:
         return
     if not math.isfinite(server_time):
@@ -152,7 +151,7 @@ MAX_OFFSET_SECONDS = 1.0
 
 
 def no_history(text: str) -> Finding:
-    """The reasons of failed runs cannot be read."""
+    """The finding where the reasons of failed runs cannot be read."""
     remedy = "run doctor as root on the node, with the agent's --config.file"
     return Finding("reasons", OFF, text, remedy)
 
@@ -162,7 +161,7 @@ Key = tuple[str, str]
 
 
 def configuration(path: str | None) -> tuple[Config | None, Finding]:
-    """The configuration of a file, or of the usual place; None where it is wrong. And a finding."""
+    """The configuration of a file or of the default path, None where it is wrong; and a finding."""
     if path is None and os.path.exists(DEFAULT_CONFIG):
         path = DEFAULT_CONFIG
     try:
@@ -206,7 +205,7 @@ def run_probes(host: Host, config: Config, seconds: float) -> tuple[bytes, dict[
     return text.encode(), results
 
 
-# For the end of the processes that a run of the probes has started.
+# Time to end the processes that a run of the probes has started.
 END_SECONDS = 3.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -226,7 +225,7 @@ class AgentSide:
         self._is_local = server.host in (*_LOOPBACK, node_name(), os.uname().nodename)
 
     def start(self) -> None:
-        """Ask the agent and read the node's files, each in a thread: both may hang."""
+        """Query the agent and read the node's files, each in a thread: both may hang."""
         server, deadline, options = self.server, self._deadline, self._options
         paths = {"metrics": server.path or "/metrics", "healthz": "/healthz", "readyz": "/readyz"}
         for name, path in paths.items():
@@ -237,23 +236,23 @@ class AgentSide:
             self._jobs.start("permissions", lambda: list(permission_findings(procfs, port)))
 
     def names(self, other: str) -> set[str]:
-        """The names and addresses of the agent's node, as another server may know it."""
+        """The names and addresses under which another server may know the agent's node."""
         if not self._is_local:
             return {self.server.host}
-        found = {node_name(), os.uname().nodename}
+        names = {node_name(), os.uname().nodename}
         if other in _LOOPBACK:
-            return found | set(_LOOPBACK)
+            return names | set(_LOOPBACK)
         try:  # the address from which this node reaches the other; nothing is sent
             family, _, _, _, address = socket.getaddrinfo(other, 9, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, socket.SOCK_DGRAM) as connection:
                 connection.connect(address)
-                found.add(connection.getsockname()[0])
+                names.add(connection.getsockname()[0])
         except OSError:
             pass
-        return found
+        return names
 
     def findings(self) -> Iterator[Finding]:
-        """What is found out about the agent and its node."""
+        """The findings about the agent and its node."""
         answer, now = self._answer("metrics"), time.time()
         config, about_file = self._configuration()
         samples = self._samples(answer)
@@ -307,7 +306,7 @@ class AgentSide:
         return samples if "nodevitals_build_info" in samples.values else None
 
     def _run_here(self, config: Config) -> Iterator[Finding]:
-        """Where no agent runs: each probe once, from here, with this user's permissions."""
+        """Where no agent runs, run each probe once here, with this user's permissions."""
         seconds = self._deadline - time.monotonic() - END_SECONDS
         if seconds <= 0:
             text = "no time is left to run the probes"

@@ -1,4 +1,4 @@
-"""Alertmanager: its answers in, findings out."""
+"""The findings about Alertmanager, from its answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FILL_IN = (
     "fill in the receiver in alertmanager.yml; amtool check-config FILE; systemctl reload"
     " prometheus-alertmanager"
 )
-# Alerts of a node, as the routes see them.
+# Labels of a node's alerts, to find their routes.
 _EXAMPLES = {
     "critical": {"alertname": "AcceleratorLost", "component": "accelerator", "scope": "device"},
     "warning": {"alertname": "NodeCpuHigh", "component": "node", "scope": "node"},
@@ -43,7 +43,7 @@ _EXAMPLES = {
 
 
 def status_findings(server: Endpoint, status: ManagerStatus) -> Iterator[Finding]:
-    """Version, and the state of its cluster."""
+    """The version, and the state of Alertmanager's cluster."""
     version, cluster = printable(status.versionInfo.version, 40), status.cluster.status
     if cluster in ("ready", "disabled"):
         peers = f"{len(status.cluster.peers)} in its cluster" if cluster == "ready" else "alone"
@@ -57,8 +57,8 @@ def status_findings(server: Endpoint, status: ManagerStatus) -> Iterator[Finding
 def watchdog_findings(
     alerts: Sequence[ReceivedAlert], now: float, prometheus_age: float | None
 ) -> Iterator[Finding]:
-    """Whether the alert that always fires arrives, and arrives again; `prometheus_age` is the time
-    since the start of Prometheus, where that is known.
+    """Whether the Watchdog, the alert that always fires, arrives again and again; `prometheus_age`
+    is the time since the start of Prometheus, if known.
     """
     if not alerts and prometheus_age is not None and prometheus_age < FIRST_SECONDS:
         text = f"no Watchdog yet: Prometheus started {ago(prometheus_age)} ago"
@@ -85,7 +85,7 @@ def watchdog_findings(
 
 
 def receiver_findings(config: str) -> Iterator[Finding]:
-    """To whom a critical and a warning alert of a node go, and the Watchdog."""
+    """The receivers of a node's critical and warning alerts, and of the Watchdog."""
     try:
         routing, kinds = _routing(config)
     except (DocumentError, ValueError) as error:
@@ -135,21 +135,20 @@ def _receivers(routing: Mapping[str, Any], labels: Mapping[str, str]) -> list[st
 def silence_findings(
     silences: Iterable[Silence], alerts: Sequence[Mapping[str, str]], instances: Collection[str]
 ) -> Iterator[Finding]:
-    """The silences that mute alerts of this node now; a label that only a firing alert has may
-    match.
+    """The silences that now mute alerts of this node; they may match labels that only firing alerts
+    have.
     """
     active = [silence for silence in silences if silence.status.state == "active"]
     muting = 0
-    for one in active:
-        muted = [alert for alert in alerts if _mutes(one, alert, instances)]
+    for silence in active:
+        muted = [alert for alert in alerts if _mutes(silence, alert, instances)]
         names = sorted({alert["alertname"] for alert in muted})
         if names:
             muting += 1
             if muting > MAX_ROWS:
                 continue
-            text = (
-                f"until {_local(one.endsAt)} by {one.createdBy} ({one.comment}): {listed(names, 3)}"
-            )
+            author = f"{silence.createdBy} ({silence.comment})"
+            text = f"until {_local(silence.endsAt)} by {author}: {listed(names, 3)}"
             remedy = "if that is over: amtool silence query; amtool silence expire ID"
             yield Finding("silence", OFF, printable(text), remedy)
     if muting > MAX_ROWS:

@@ -1,7 +1,7 @@
-"""`nodevitals doctor`: one table of the agent and, where asked, of the pipeline behind it.
+"""`nodevitals doctor`: prints a table about the agent and, with options, the pipeline behind it.
 
 In: the options. Out: the findings, and an exit status. Servers, drivers and disks may hang, so the
-process ends at the time limit with what it knows.
+process ends at the time limit with the findings so far.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIN_SECONDS = 2.0
 
 
 class _OverdueError(BaseException):
-    """The time is up; not an Exception, which some library would catch."""
+    """The time limit is reached. Not an Exception, which a library could catch."""
 
 
 def add_to(commands: Subparsers) -> None:
@@ -63,7 +63,7 @@ def add_to(commands: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace) -> NoReturn:
-    """Print the findings; end the process: 0 all is well, 1 a problem, 2 something is unknown."""
+    """Print the findings and end the process: 0 no problem, 1 a problem, 2 something is unknown."""
     began = time.monotonic()
     try:
         seconds = parse_duration(options.timeout)
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> NoReturn:
         raise CommandError(f"--timeout: {error}") from None
     if seconds < MIN_SECONDS:
         raise CommandError(f"--timeout: {options.timeout} is under {MIN_SECONDS:g}s")
-    # requests is imported here: no other command pays for it.
+    # requests is imported here, so that other commands need no time for it.
     from nodevitals.commands.doctor.examination import Examination
 
     logging.getLogger().addHandler(logging.NullHandler())  # failures are findings
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> NoReturn:
     signal.setitimer(signal.ITIMER_REAL, max(began + seconds - time.monotonic(), 0.01))
     try:
         for finding in examination.findings():
-            findings.append(finding)  # those so far count when the time is up
+            findings.append(finding)  # at the time limit, the findings so far are printed
     except _OverdueError:
         text = f"not finished within {seconds:g} s"
         findings.append(Finding("doctor", UNKNOWN, text, "raise --timeout"))

@@ -1,6 +1,7 @@
-"""The order of the questions, and which findings follow from the answers.
+"""Queries all servers and collects the findings in order.
 
-All servers are asked at once, in threads; what depends on several answers is put together here.
+All servers are queried at the same time, in threads. Findings that need several answers are made
+here.
 """
 
 from __future__ import annotations
@@ -127,12 +128,14 @@ class Examination:
         if runtime is not None:
             self._prometheus_age = answer.received - runtime.data.startTime.timestamp()
         yield from self._rules()
-        found, answer = self._decoded("prometheus thresholds", servers.QueryAnswer)
+        thresholds, answer = self._decoded("prometheus thresholds", servers.QueryAnswer)
         assert self._expected is not None
-        if found is None:
+        if thresholds is None:
             yield prometheus.missing_part("thresholds", answer)
         else:
-            yield from prometheus.threshold_findings(found.data.result, self._expected.thresholds)
+            yield from prometheus.threshold_findings(
+                thresholds.data.result, self._expected.thresholds
+            )
         managers, answer = self._decoded("prometheus managers", servers.ManagersAnswer)
         if managers is None:
             yield prometheus.missing_part("notifications", answer)
@@ -152,9 +155,9 @@ class Examination:
         agent = self._agent
         node = Node(agent.started, agent.names(server.host), agent.server.port)
         active = targets.data.activeTargets
-        found = scrape_findings(active, agents.data.result, node, self._options.job, now)
-        self._instances = found.instances
-        yield from found.findings
+        scrape = scrape_findings(active, agents.data.result, node, self._options.job, now)
+        self._instances = scrape.instances
+        yield from scrape.findings
 
     def _rules(self) -> Iterator[Finding]:
         rules, answer = self._decoded("prometheus rules", servers.RulesAnswer)

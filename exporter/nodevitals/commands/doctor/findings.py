@@ -1,6 +1,6 @@
-"""A finding: one row of the table. Findings in; the table, and the exit status, out.
+"""A finding is one row of the table. In: findings. Out: the table, and the exit status.
 
-Samples are the text of /metrics, parsed. Raises ValueError for what is none.
+Samples are the parsed text of /metrics. Raises ValueError for another text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEAD = ("CHECK", "STATE", "DETAIL", "REMEDY")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`state` is ok, problem, unknown (it could not be found out) or off (not there by choice)."""
+    """`state` is ok, problem, unknown (could not be determined) or off (absent by choice)."""
 
     check: str
     state: str
@@ -33,19 +33,19 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def status_of(findings: Iterable[Finding]) -> int:
-    """1 with a problem, 2 where something is unknown, else 0."""
+    """The exit status: 1 with a problem, 2 where something is unknown, otherwise 0."""
     states = {finding.state for finding in findings}
     return 1 if PROBLEM in states else 2 if UNKNOWN in states else 0
 
 
 def printable(text: str, characters: int = MAX_CHARACTERS) -> str:
-    """A text from elsewhere as one line of bounded length, as tables show it."""
+    """A text from another program as one line of bounded length, for tables."""
     clean = terminal.printable(" ".join(text[: 4 * characters].split()))
     return clean if len(clean) <= characters else f"{clean[:characters]}…"
 
 
 def listed(names: Sequence[str], limit: int = 5) -> str:
-    """Names with commas; of many the first."""
+    """Names, separated by commas; of many only the first."""
     rest = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -84,8 +84,8 @@ class Samples(NamedTuple):
     def by_target(self, name: str) -> dict[tuple[str, str], float]:
         """The values of a metric by probe and target."""
         return {
-            (found.get("probe", ""), found.get("target", "")): value
-            for found, value in self.values.get(name, ())
+            (labels.get("probe", ""), labels.get("target", "")): value
+            for labels, value in self.values.get(name, ())
         }
 
     def value(self, name: str) -> float | None:
@@ -94,7 +94,7 @@ class Samples(NamedTuple):
 
     def label(self, name: str, label: str) -> str:
         """A label of a metric that has one series; '' without it."""
-        return next((found.get(label, "") for found, _ in self.values.get(name, ())), "")
+        return next((labels.get(label, "") for labels, _ in self.values.get(name, ())), "")
 
 
 def parse_samples(body: bytes) -> Samples:

@@ -1,7 +1,7 @@
-"""Questions to servers, each in a thread of its own: URLs in, answers of bounded size out.
+"""Queries servers, each in a thread of its own. In: URLs. Out: answers of bounded size.
 
-requests limits the time of each read, and a server may send one byte per second: no thread is
-waited for beyond the deadline. It ends with the process.
+requests limits only the time of each read, and a server may send one byte per second: no thread is
+waited for beyond the deadline. The threads end with the process.
 
 `HttpConfig` is the file that promtool and amtool take as --http.config.file. Relative paths start
 at the directory of the file. https://prometheus.io/docs/prometheus/latest/configuration/promtool/
@@ -27,7 +27,7 @@ from nodevitals.document import DocumentError, Problem, SettingsDocument, conver
 
 
 class BasicAuth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`basic_auth`; without a user name, none."""
+    """`basic_auth`; off without a user name."""
 
     username: str = ""
     password: str = ""
@@ -35,7 +35,7 @@ class BasicAuth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Authorization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`authorization`: a header; without credentials, none."""
+    """`authorization`, a header; off without credentials."""
 
     type: str = "Bearer"
     credentials: str = ""
@@ -43,7 +43,7 @@ class Authorization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`tls_config`; without a CA, those of the machine."""
+    """`tls_config`; without a CA file, the machine's CAs are used."""
 
     ca_file: str = ""
     cert_file: str = ""
@@ -85,17 +85,17 @@ def _with_files(config: HttpConfig, folder: Path) -> HttpConfig:
         basic = msgspec.structs.replace(basic, password=text)
     if header.credentials_file:
         text = _secret(folder / header.credentials_file)
-        if not (text.isascii() and text.isprintable()):  # the error of a header would show it
+        if not (text.isascii() and text.isprintable()):  # requests' error would show the password
             raise CommandError(
                 f"{folder / header.credentials_file}: not one line of ASCII: "
                 "write only the token into it"
             )
         header = msgspec.structs.replace(header, credentials=text)
     files = {name: getattr(tls, name) for name in ("ca_file", "cert_file", "key_file")}
-    found = {name: str(folder / file) for name, file in files.items() if file}
-    for file in found.values():
+    paths = {name: str(folder / file) for name, file in files.items() if file}
+    for file in paths.values():
         _content(Path(file))
-    tls = msgspec.structs.replace(tls, **found)
+    tls = msgspec.structs.replace(tls, **paths)
     return HttpConfig(basic_auth=basic, authorization=header, tls_config=tls)
 
 
@@ -124,8 +124,8 @@ _STATUSES = {
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came back. `problem` says why it is none; `state` whether that is a problem of the
-    server, or only of what can be found out. Times are of this machine's clock.
+    """The answer to a query. `problem`: why there is none. `state`: whether that is a problem of
+    the server, or the answer is only unknown. Times are of this machine's clock.
     """
 
     status: int = 0
@@ -140,7 +140,7 @@ _Shape = TypeVar("_Shape")
 
 
 class Endpoint(NamedTuple):
-    """A server: where it is, and how it is asked. `shown` has no password."""
+    """A server: its address and how it is queried. `shown` is the URL without a password."""
 
     base: str
     shown: str
@@ -152,7 +152,7 @@ class Endpoint(NamedTuple):
 
 
 def endpoint(option: str, url: str, config: HttpConfig, max_bytes: int) -> Endpoint:
-    """The server of a URL; a user and a password in it count. Raises CommandError."""
+    """The server of a URL, which may contain user and password. Raises CommandError."""
     try:
         parts = urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]
@@ -175,7 +175,7 @@ def endpoint(option: str, url: str, config: HttpConfig, max_bytes: int) -> Endpo
 
 
 class Jobs:
-    """Functions that run at once, each in a daemon thread, until a common deadline."""
+    """Functions that run at the same time, each in a daemon thread, until a common deadline."""
 
     def __init__(self, deadline: float) -> None:
         self._deadline = deadline
@@ -183,7 +183,7 @@ class Jobs:
         self._results: dict[str, Any] = {}
 
     def start(self, name: str, function: Callable[[], Any]) -> None:
-        """Start one; its exceptions are its result."""
+        """Start a function; an exception is kept as its result."""
 
         def run() -> None:
             try:
@@ -195,12 +195,12 @@ class Jobs:
         self._threads[name].start()
 
     def result(self, name: str, late: _Shape) -> _Shape:
-        """What a function returned; `late` where it has not by the deadline."""
+        """The result of a function; `late` where it has not returned by the deadline."""
         self._threads[name].join(max(0.0, self._deadline - time.monotonic()))
-        found = self._results.get(name, late)
-        if isinstance(found, Exception):
-            raise found
-        return found  # type: ignore[no-any-return] # as its function returns
+        outcome = self._results.get(name, late)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome  # type: ignore[no-any-return] # as its function returns
 
 
 def ask(
@@ -216,7 +216,7 @@ def ask(
             params=params,
             timeout=seconds,
             stream=True,
-            allow_redirects=False,  # to a login page, or in a loop
+            allow_redirects=False,  # a redirect leads to a login page or into a loop
         ) as response:
             received = time.time()
             problem, state = _problem_of(response)
@@ -227,13 +227,13 @@ def ask(
         return Answer(problem=text, state=UNKNOWN)
     except requests.Timeout:
         return late(seconds)
-    # What a server's bytes can raise in three libraries is not written down anywhere.
+    # Three libraries parse the server's bytes; their possible exceptions are not documented.
     except Exception as error:  # noqa: BLE001
         return Answer(problem=reason_of(error), state=PROBLEM)
 
 
 def late(seconds: float) -> Answer:
-    """The answer that has not come in time."""
+    """The answer where none came in time."""
     return Answer(problem=f"no complete answer within {seconds:.0f} s", state=PROBLEM)
 
 
@@ -243,7 +243,7 @@ class _TooLargeError(Exception):
 
 def _session(config: HttpConfig) -> requests.Session:
     session = requests.Session()
-    # Neither proxies nor passwords of the environment: the path that Prometheus has, has none.
+    # No proxies and passwords from the environment: Prometheus does not use them either.
     session.trust_env = False
     session.headers["Accept-Encoding"] = "identity"
     basic, header, tls = config.basic_auth, config.authorization, config.tls_config
@@ -260,7 +260,7 @@ def _session(config: HttpConfig) -> requests.Session:
 
 
 def _basic_auth(user: str, password: str) -> HTTPBasicAuth:
-    """As UTF-8: requests encodes texts as Latin-1, and fails with others."""
+    """User and password as UTF-8: requests encodes text as Latin-1, and fails with other text."""
     return HTTPBasicAuth(user.encode(), password.encode())
 
 
@@ -293,7 +293,7 @@ def _without_password(url: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why there is no answer, in the words of the deepest cause."""
+    """Why there is no answer: the text of the deepest cause."""
     chain: list[BaseException] = [error]
     while len(chain) < 20:
         inner = chain[-1]
@@ -304,14 +304,14 @@ def reason_of(error: BaseException) -> str:
         if following is None or following in chain:
             break
         chain.append(following)
-    for one in reversed(chain):
-        if isinstance(one, OSError) and one.strerror:
-            return printable(one.strerror, _SHOWN)
+    for cause in reversed(chain):
+        if isinstance(cause, OSError) and cause.strerror:
+            return printable(cause.strerror, _SHOWN)
     return printable(f"not HTTP: {chain[-1]}", _SHOWN)
 
 
 def decoded(answer: Answer, shape: type[_Shape], what: str) -> tuple[_Shape | None, Answer]:
-    """The JSON of an answer as a shape; or None, and the answer with its problem."""
+    """The JSON of an answer as the type `shape`; or None, and the answer with its problem."""
     if answer.problem:
         return None, answer
     try:

@@ -1,4 +1,4 @@
-"""The permissions of the running agent: its process in, what it lacks and what that costs out.
+"""The findings about the permissions of the running agent: what it lacks, and what that costs.
 
 In: /proc of the process that listens on the agent's port, the unit's list, device files.
 """
@@ -20,7 +20,7 @@ from nodevitals.linux import capabilities
 _LISTENING = "0A"
 _BOUNDING_SET = re.compile(r"^CapabilityBoundingSet=(.*)$", re.MULTILINE)
 NUMBERS = {f"CAP_{name}": number for name, number in capabilities.NUMBERS.items()}
-# What is lost without each that the unit grants.
+# The values that are lost without each capability that the unit grants.
 COSTS = {
     "CAP_DAC_READ_SEARCH": "mounts closed to others are not read; fabric tests nothing; jobs fails",
     "CAP_SYS_PTRACE": "fabric cannot see who uses an accelerator, and tests nothing; jobs fails",
@@ -31,19 +31,19 @@ _DEVICES = ("davinci*", "nvidia[0-9]*", "nvidiactl")
 
 
 class Credentials(NamedTuple):
-    """Of a process: effective user, all its groups, and effective capabilities as bits."""
+    """A process's effective user, all its groups, and its effective capabilities as bits."""
 
     user: int
     groups: frozenset[int]
     capabilities: int
 
     def has(self, capability: str) -> bool:
-        """Whether it has a capability."""
+        """Whether the process has a capability."""
         return bool(self.capabilities >> NUMBERS[capability] & 1)
 
 
 def parse_status(text: str) -> Credentials:
-    """/proc/PID/status (proc_pid_status(5)). Raises ValueError."""
+    """Parse /proc/PID/status (proc_pid_status(5)). Raises ValueError."""
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     try:
         user, group = int(fields["Uid"].split()[1]), int(fields["Gid"].split()[1])
@@ -56,8 +56,8 @@ def parse_status(text: str) -> Credentials:
 def granted_by_unit() -> list[str]:
     """The capabilities that the shipped unit grants."""
     unit = (shipped("packaging") / "nodevitals.service").read_text(encoding="utf-8")
-    found = _BOUNDING_SET.search(unit)
-    return found[1].split() if found else []
+    match = _BOUNDING_SET.search(unit)
+    return match[1].split() if match else []
 
 
 def may_open(mode: int, owner: int, group: int, process: Credentials) -> bool:
@@ -69,7 +69,7 @@ def may_open(mode: int, owner: int, group: int, process: Credentials) -> bool:
 
 
 def permission_findings(procfs: str, port: int) -> Iterator[Finding]:
-    """What the agent that listens on a port of this machine may not do."""
+    """The permissions that the agent on a port of this machine lacks."""
     try:
         pid = listening_process(procfs, port)
         process = (
@@ -95,17 +95,17 @@ def permission_findings(procfs: str, port: int) -> Iterator[Finding]:
 
 
 def device_findings(process: Credentials) -> Iterator[Finding]:
-    """What a process may not open of the device files."""
+    """The device files that a process may not open."""
     closed: dict[int, list[str]] = {}
     for pattern in _DEVICES:
         for path in sorted(Path("/dev").glob(pattern)):
             try:
-                found = path.stat()
-            except OSError:  # it went away since
+                status = path.stat()
+            except OSError:  # removed meanwhile
                 continue
-            is_device = stat.S_ISCHR(found.st_mode)
-            if is_device and not may_open(found.st_mode, found.st_uid, found.st_gid, process):
-                closed.setdefault(found.st_gid, []).append(str(path))
+            is_device = stat.S_ISCHR(status.st_mode)
+            if is_device and not may_open(status.st_mode, status.st_uid, status.st_gid, process):
+                closed.setdefault(status.st_gid, []).append(str(path))
     for group, paths in closed.items():
         name = _group_name(group)
         text = f"the agent may not open {listed(paths, 3)}: its probe reads nothing of these"
@@ -121,7 +121,7 @@ def _group_name(number: int) -> str:
 
 
 def listening_process(procfs: str, port: int) -> str | None:
-    """The process that listens on a TCP port; None where none can be seen. Raises OSError."""
+    """The process that listens on a TCP port; None where none is visible. Raises OSError."""
     sockets = {
         f"socket:[{inode}]"
         for table in ("tcp", "tcp6")
@@ -145,5 +145,5 @@ def _files_of(folder: str) -> Iterator[str]:
     try:
         for name in os.listdir(folder):
             yield os.readlink(f"{folder}/{name}")
-    except OSError:  # another user's, or it has ended
+    except OSError:  # another user's process, or it has ended
         return

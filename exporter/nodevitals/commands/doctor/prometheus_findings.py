@@ -1,9 +1,8 @@
-"""Prometheus: its answers in, findings out; also of the rules that it has loaded.
+"""The findings about Prometheus and the rules that it has loaded, from its answers.
 
-Prometheus returns an expression as it prints it, not as the file has it: other white space,
-parentheses, order of clauses, durations, no comments. So what is compared with the rules of this
-version is the sorted list of the names, strings, numbers and operators of an expression
-(docs/adr/0031).
+Prometheus prints an expression in its own way: other white space, parentheses, order of clauses
+and durations, and no comments. So the sorted list of the names, strings, numbers and operators of
+an expression is compared with the rules of this version (docs/adr/0031).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Rules = dict[str, "Counter[tuple[str, tuple[str, ...]]]"]
 
 
 class Expected(NamedTuple):
-    """The rules of a folder: the name and the fingerprint of each, by group; the names of the
+    """The rules of a folder: by group, the name and the fingerprint of each rule; the names of the
     thresholds; the labels of the alerts.
     """
 
@@ -69,7 +68,7 @@ class _FileShape(msgspec.Struct):
 
 
 def read_expected(folder: Path, job: str) -> Expected:
-    """The rules of every file of a folder, as they are for a scrape job. Raises CommandError."""
+    """The rules in all files of a folder, rendered for a scrape job. Raises CommandError."""
     paths = sorted(folder.glob("*.yaml"))
     if not paths:
         raise CommandError(f"{folder}: no rule file (*.yaml) here; choose another --rules")
@@ -99,23 +98,23 @@ def _groups(path: Path, job: str) -> list[_GroupShape]:
 
 
 def fingerprint(expression: str) -> tuple[str, ...]:
-    """What an expression consists of, however it is written."""
-    found = []
+    """The sorted parts of an expression, equal for all ways to write it."""
+    parts = []
     read = tokens(expression)
     for index, token in enumerate(read):
         if token.kind == "string":
-            found.append(repr(unquoted(token.text)))
+            parts.append(repr(unquoted(token.text)))
         elif token.kind in ("range", "number"):
-            found.append(
+            parts.append(
                 _PRINTED_TIME.sub(lambda match: _milliseconds(match[0]), _number(token.text))
             )
         elif token.text not in _SYNTAX and not _is_without_labels(read, index):
-            found.append(token.text)
-    return tuple(sorted(found))
+            parts.append(token.text)
+    return tuple(sorted(parts))
 
 
 def _is_without_labels(read: Sequence[Token], index: int) -> bool:
-    """Whether it is the `by` of `by ()`, which Prometheus does not print."""
+    """Whether the token is the `by` of `by ()`, which Prometheus does not print."""
     return [token.text for token in read[index : index + 3]] == ["by", "(", ")"]
 
 
@@ -137,7 +136,7 @@ def _fingerprint(group: str, expression: str) -> tuple[str, ...]:
 def rule_findings(
     loaded: Iterable[RuleGroup], expected: Expected, version: str
 ) -> Iterator[Finding]:
-    """Whether all rules are loaded, are those of this version, work, and are evaluated in time."""
+    """Whether all rules of this version are loaded, work, and are evaluated in time."""
     groups = [group for group in loaded if group.name in expected.rules]
     names = {group.name for group in groups}
     missing = sorted(expected.rules.keys() - names)
@@ -167,12 +166,12 @@ def _differing(groups: Iterable[RuleGroup], expected: Expected) -> set[str]:
         own = loaded.setdefault(group.name, Counter())
         for rule in group.rules:
             own[rule.name, _fingerprint(group.name, rule.query)] += 1
-    found = set()
+    differing = set()
     for name, own in loaded.items():
         wanted = expected.rules[name]
-        found |= {printable(rule, 60) for rule, _ in (wanted - own)}
-        found |= {printable(rule, 60) for rule, _ in (own - wanted)}
-    return found
+        differing |= {printable(rule, 60) for rule, _ in (wanted - own)}
+        differing |= {printable(rule, 60) for rule, _ in (own - wanted)}
+    return differing
 
 
 def _health(groups: Sequence[RuleGroup]) -> Iterator[Finding]:
@@ -212,7 +211,7 @@ _ASK_FOR = {
 
 
 def no_answer(check: str, option: str, server: Endpoint, answer: Answer) -> Finding:
-    """A server that gives no answer, or not its own."""
+    """The finding about a server without an answer, or with a wrong one."""
     remedy = f"check that it runs: curl -v {server.shown}"
     if "ertificate" in answer.problem:
         remedy = f"name its CA: --{option}.http.config.file FILE (tls_config.ca_file)"
@@ -224,10 +223,10 @@ def no_answer(check: str, option: str, server: Endpoint, answer: Answer) -> Find
 
 
 def server_findings(server: Endpoint, version: str, ready: Answer) -> Iterator[Finding]:
-    """Version, and whether it is ready."""
+    """The version, and whether the server is ready."""
     shown = printable(version, 40)
-    found = _VERSION.match(version)
-    if found and (int(found[1]), int(found[2])) < LOWEST:
+    match = _VERSION.match(version)
+    if match and (int(match[1]), int(match[2])) < LOWEST:
         text = f"version {shown}; the rules need 2.42 or later"
         yield Finding("prometheus", PROBLEM, text, "upgrade Prometheus")
     elif ready.status != 200 or b"ready" not in ready.body.lower():
@@ -242,7 +241,7 @@ def server_findings(server: Endpoint, version: str, ready: Answer) -> Iterator[F
 def alert_findings(
     groups: Iterable[RuleGroup], ours: Collection[str], instances: Collection[str]
 ) -> Iterator[Finding]:
-    """The alerts of this node that fire now, of the groups `ours`."""
+    """The firing alerts of this node in the groups `ours`."""
     firing = [
         alert
         for group in groups
@@ -266,9 +265,9 @@ def _alert_name(alert: FiringAlert) -> str:
     return printable(f"{labels.get('alertname', '')} ({labels.get('severity', '')})", 80)
 
 
-def threshold_findings(found: Iterable[Sample], expected: Collection[str]) -> Iterator[Finding]:
-    """Whether every threshold has a value now."""
-    missing = sorted(set(expected) - {entry.metric.get("threshold", "") for entry in found})
+def threshold_findings(samples: Iterable[Sample], expected: Collection[str]) -> Iterator[Finding]:
+    """Whether every threshold has a current value."""
+    missing = sorted(set(expected) - {entry.metric.get("threshold", "") for entry in samples})
     if missing:
         text = f"{len(missing)} thresholds have no value: {listed(missing)}"
         remedy = "load rules/thresholds.yaml, or complete your copy; then wait for one interval"
@@ -289,6 +288,6 @@ def manager_findings(urls: Iterable[str]) -> Iterator[Finding]:
 
 
 def missing_part(check: str, answer: Answer) -> Finding:
-    """One question of several without an answer."""
+    """The finding where one of several queries has no answer."""
     remedy = "call doctor again; raise --timeout where the server is slow"
     return Finding(check, answer.state or UNKNOWN, f"not known: {answer.problem}", remedy)

@@ -1,8 +1,8 @@
-"""What to do about the reason of a failed run: a probe and its reason in, one instruction out.
+"""The remedies for failed runs. In: a probe and the reason of its failure. Out: one instruction.
 
-A probe may have its own in its class, `Probe.remedies`. tests/contract/test_doctor.py holds that
-every reason that the code gives has one. `{target}` is the
-target's name; `*` holds for every probe.
+A probe may have its own remedies in its class, `Probe.remedies`. tests/contract/test_doctor.py
+verifies that every reason in the code has one. `{target}` is the target's name; `*` is for every
+probe.
 """
 
 from __future__ import annotations
@@ -198,13 +198,13 @@ UNKNOWN_REMEDY = "see the reason: nodevitals history --device {target}; nodevita
 
 
 def remedies_of(probe: str) -> dict[str, str]:
-    """The remedies by reason, of every probe, of this table, and of the probe's own class."""
+    """The remedies by reason: those for every probe, those of this table, those of the class."""
     kind = registered().get(probe)
     own = kind.remedies if kind else {}
     return {**REMEDIES["*"], **REMEDIES.get(probe, {}), **own}
 
 
 def remedy_of(probe: str, reason: str, target: str) -> str:
-    """What to do about a failed run; of a reason that no table has, where to read more."""
+    """The remedy for a failed run; for an unknown reason, where to read more."""
     text = remedies_of(probe).get(reason, UNKNOWN_REMEDY)
     return text.replace("{target}", target).replace("{probe}", probe)

@@ -1,7 +1,7 @@
-"""Is this node scraped, once, as the right job, lately? Prometheus' targets in, findings out.
+"""The findings about the scrape of this node: is it scraped once, lately, and by the right job?
 
-The agent's start time, exact to the microsecond, identifies it in Prometheus, whatever a site has
-made of `instance` and `job`. Where it is not scraped, only the target's address can.
+The agent's start time, exact to the microsecond, identifies it in Prometheus for any values of
+`instance` and `job`. Where the agent is not scraped, the target's address identifies it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from nodevitals.commands.doctor.findings import (
 from nodevitals.commands.doctor.servers import Sample, Target
 from nodevitals.commands.rules.expression import prometheus_seconds
 
-# Agents and their start times. `and`: an agent, and nothing else that runs on the node; scraped in
-# the last two minutes, the longest interval that Prometheus' lookback allows.
+# Agents and their start times. `and` excludes other processes of the node, and agents not scraped
+# in the last two minutes, the longest interval that Prometheus' lookback allows.
 AGENTS_QUERY = (
     "process_start_time_seconds and on (job, instance)"
     " (time() - timestamp(nodevitals_build_info) < 120)"
@@ -53,7 +53,7 @@ class Scrape(NamedTuple):
 def scrape_findings(
     targets: Sequence[Target], agents: Iterable[Sample], node: Node, job: str, now: float
 ) -> Scrape:
-    """Whether and how Prometheus scrapes this node; `now` by its clock."""
+    """Whether and how Prometheus scrapes this node; `now` is Prometheus' time."""
     pairs = {
         (agent.metric.get("job", ""), agent.metric.get("instance", ""))
         for agent in agents
@@ -61,15 +61,15 @@ def scrape_findings(
     }
     own = [target for target in targets if _pair(target) in pairs]
     by_address = [target for target in targets if _is_at(target, node, job)]
-    found = own or by_address
-    instances = frozenset(target.labels.get("instance", "") for target in found) or frozenset(
+    scraped = own or by_address
+    instances = frozenset(target.labels.get("instance", "") for target in scraped) or frozenset(
         instance for _, instance in pairs
     )
-    if not found:
+    if not scraped:
         return Scrape([_not_scraped(targets, bool(pairs), job)], instances)
-    named = [target for target in found if target.labels.get("job") == job]
+    named = [target for target in scraped if target.labels.get("job") == job]
     if not named:
-        return Scrape([_wrong_job(found[0], job)], instances)
+        return Scrape([_wrong_job(scraped[0], job)], instances)
     findings = list(_states(named, node, now, identified=bool(own)))
     if len(named) > 1:
         urls = sorted(printable(target.scrapeUrl, 80) for target in named)
@@ -92,7 +92,7 @@ def _address(target: Target) -> tuple[str, int]:
 
 
 def _is_at(target: Target, node: Node, job: str) -> bool:
-    """Whether a target is at this node, and may be its agent: of the job, or on its port."""
+    """Whether a target is at this node and may be its agent: it has the job or the port."""
     host, port = _address(target)
     instance = target.labels.get("instance", "")
     names = {host, instance, instance.rpartition(":")[0]}

@@ -1,6 +1,6 @@
-"""The probes and their targets: what the agent exposes and what its history says in, findings out.
+"""The findings about the probes and their targets, from the agent's metrics and its history.
 
-The metrics have no reasons; the history in the state directory has the last one of each target.
+The metrics contain no reasons; the history in the state directory has the last reason per target.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class TargetState(msgspec.Struct, frozen=True):
 def from_metrics(
     samples: Samples, history: Mapping[Key, tuple[str, str]], now: float
 ) -> list[TargetState]:
-    """The states of the targets that an agent exposes; `history` has each one's last state and its
-    detail, where it can be read.
+    """The states of the targets that an agent exposes; `history` has the last state and detail of
+    each, where it can be read.
     """
     stuck = samples.by_target("nodevitals_probe_stuck_seconds")
     unanswered = samples.by_target("nodevitals_probe_unanswered_seconds")
     last = samples.by_target("nodevitals_probe_last_success_timestamp_seconds")
     ended = samples.by_target("nodevitals_probe_duration_seconds")
-    found = []
+    states = []
     for key, success in samples.by_target("nodevitals_probe_success").items():
         age = now - last[key] if key in last else None
         reason, text = history.get(key, ("", ""))
@@ -61,45 +61,45 @@ def from_metrics(
             reason, text = "timeout", f"no run has ended in time for {ago(unanswered[key])}"
         if stuck.get(key, 0) > 0:
             overdue = f"a run has not ended for {ago(stuck[key])}"
-            one = TargetState(*key, "stuck", "stuck", overdue, age)
+            target_state = TargetState(*key, "stuck", "stuck", overdue, age)
         elif success:
-            one = TargetState(*key, "ok", age=age)
+            target_state = TargetState(*key, "ok", age=age)
         elif key not in ended and not reason:
-            one = TargetState(*key, "waiting")
+            target_state = TargetState(*key, "waiting")
         else:
-            one = TargetState(*key, "failing", reason, text, age)
-        found.append(one)
-    exposed = {(state.probe, state.target) for state in found}
+            target_state = TargetState(*key, "failing", reason, text, age)
+        states.append(target_state)
+    exposed = {(state.probe, state.target) for state in states}
     gone = ((key, row) for key, row in history.items() if key not in exposed)
     absent = [TargetState(*key, "absent", *row) for key, row in gone if row[0] == "absent"]
-    return found + absent
+    return states + absent
 
 
 def from_results(
     results: Mapping[Key, ProbeResult], planned: Iterable[Key], seconds: float
 ) -> list[TargetState]:
-    """The states after one run of each planned target, in this process, within some seconds."""
-    found = []
+    """The states after one run of each planned target by this command, within some seconds."""
+    states = []
     for key in planned:
         result = results.get(key)
         if result is None:
             text = f"no result within {seconds:.0f} s"
-            found.append(TargetState(*key, "stuck", "timeout", text))
+            states.append(TargetState(*key, "stuck", "timeout", text))
         elif result.outcome in ("ok", "absent"):
-            found.append(TargetState(*key, result.outcome, result.reason, result.text, 0.0))
+            states.append(TargetState(*key, result.outcome, result.reason, result.text, 0.0))
         else:
             state = "stuck" if result.outcome == "stuck" else "failing"
-            found.append(TargetState(*key, state, result.reason, result.text))
-    return found
+            states.append(TargetState(*key, state, result.reason, result.text))
+    return states
 
 
 def target_findings(
     states: Sequence[TargetState], disabled: Iterable[str], known: Iterable[str]
 ) -> list[Finding]:
-    """A row per target that is not ok, and a row per probe for those that are. `disabled` are the
-    probes that the configuration turns off.
+    """A row per target that is not ok, and a row per probe for its targets that are ok. `disabled`
+    are the probes that the configuration turns off.
     """
-    found = []
+    findings = []
     off = set(disabled)
     for probe in sorted({*known, *(state.probe for state in states)}):
         own = [state for state in states if state.probe == probe]
@@ -110,19 +110,19 @@ def target_findings(
         )
         gone = [state for state in own if state.state == "absent"]
         name = f"probe {printable(probe, 40)}"
-        found += [_not_ok(state) for state in bad[:MAX_ROWS]]
+        findings += [_not_ok(state) for state in bad[:MAX_ROWS]]
         if len(bad) > MAX_ROWS:
             text = f"{len(bad) - MAX_ROWS} more targets are not ok"
-            found.append(Finding(name, PROBLEM, text, "repair those above first"))
+            findings.append(Finding(name, PROBLEM, text, "repair those above first"))
         if good:
-            found.append(Finding(name, OK, _good_text(probe, good)))
+            findings.append(Finding(name, OK, _good_text(probe, good)))
         elif gone and not bad:
-            found.append(Finding(name, OFF, f"not on this node: {printable(gone[0].text)}"))
+            findings.append(Finding(name, OFF, f"not on this node: {printable(gone[0].text)}"))
         elif not own and probe in off:
-            found.append(Finding(name, OFF, f"not enabled: probes.{probe}.enabled is false"))
+            findings.append(Finding(name, OFF, f"not enabled: probes.{probe}.enabled is false"))
         elif not own:
-            found.append(Finding(name, OFF, f"no target: not configured (probes.{probe})"))
-    return found
+            findings.append(Finding(name, OFF, f"no target: not configured (probes.{probe})"))
+    return findings
 
 
 def _good_text(probe: str, good: Sequence[TargetState]) -> str:

@@ -109,13 +109,13 @@ def run(options: argparse.Namespace) -> int:
     ]
     outcomes: list[Outcome] = ["unknown" for _ in lost]
     for test, pairs in zip(tests, results):
-        found = judge(pairs, test, expected, options.share)
-        # Smaller messages need no reference where the largest have one.
-        if (found.outcome, found.reason) == ("unknown", "threshold") and test is not tests[-1]:
+        judged = judge(pairs, test, expected, options.share)
+        # Smaller messages need no reference of their own where the largest have one.
+        if (judged.outcome, judged.reason) == ("unknown", "threshold") and test is not tests[-1]:
             continue
-        outcomes.append(found.outcome)
+        outcomes.append(judged.outcome)
         of = f" with {spelled_size(test.message_bytes)}" if len(tests) > 1 else ""
-        for problem in found.problems:
+        for problem in judged.problems:
             verdicts.append(msgspec.structs.replace(problem, problem=problem.problem + of))
     outcome = min(outcomes, key=GRAVITY.index)
     _print(tests, results, verdicts, outcome, options)
@@ -188,8 +188,8 @@ def _flag(path: str) -> str:
 def _measured(
     nodes: list[str], tests: list[TestSettings], expected: float | None, governors: bool
 ) -> list[list[Pair]]:
-    """Test with the processors at full speed, and restore their governors whatever happens. Pairs
-    that a verdict needs twice follow those of the same test.
+    """Test with the processors at full speed; their governors are restored in any case. For each
+    test, repetitions that a verdict needs come after all pairs.
     """
     gids: Mapping[str, int | None] = dict.fromkeys(nodes, tests[0].gid_index)
     if tests[0].tool == "perftest" and tests[0].gid_index is None:

@@ -74,8 +74,8 @@ def add_to(subparsers: Subparsers) -> None:
     add("--operation", choices=COLLECTIVES, help=operation)
     add("--devices-per-node", type=int, metavar="N", help="ranks per node (default 8)")
     size = parser.add_mutually_exclusive_group()
-    one = "bytes of a message (default 1 GiB)"
-    size.add_argument("--message-bytes", type=int, metavar="N", help=one)
+    help_text = "bytes of a message (default 1 GiB)"
+    size.add_argument("--message-bytes", type=int, metavar="N", help=help_text)
     sweep = "sizes of a message: 8B,64KiB or 8B..8GiB x2 (default: one size)"
     size.add_argument("--sizes", metavar="SIZES", help=sweep)
     add("--iterations", type=int, metavar="N", help="runs per size (default 20)")
@@ -168,7 +168,7 @@ def run(options: argparse.Namespace) -> int:
 def _verdict(
     wanted: Collective, reports: tuple[Report, ...], expected: float | None, share: float
 ) -> Verdict:
-    """As that of a hub that has not seen this collective before."""
+    """The verdict that a hub without earlier results would give."""
     request = CheckRequest(
         kind="collective",
         nodes=wanted.nodes,
@@ -202,7 +202,7 @@ def _requested(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _push(url: str, wanted: Collective, report: Report) -> None:
-    """Push the result; the collective has succeeded all the same where that fails."""
+    """Push the result; a failed push is no failure of the collective."""
     from nodevitals.commands.fabric.push import PushError, push  # imports prometheus_client
 
     try:
@@ -212,7 +212,7 @@ def _push(url: str, wanted: Collective, report: Report) -> None:
 
 
 def _launched(wanted: Collective, seconds: float) -> tuple[Report, ...]:
-    """Run it by mpirun. One report per size, up to the failed one."""
+    """Run the collective by mpirun. Returns one report per size, up to the one that failed."""
     done = asyncio.run(MpirunLauncher().run(wanted, f"command-{os.getpid()}", seconds))
     return done.reports
 
@@ -269,15 +269,15 @@ def _render(wanted: Collective, options: argparse.Namespace) -> int:
 
 
 def _common_gid_index(nodes: list[str], hca: str) -> int | None:
-    """The GID index of the first HCA, chosen as for the tests, where all nodes have the same."""
+    """The GID index of the first HCA, chosen as for pair tests; None where nodes differ."""
     device, _, port = hca.partition(",")[0].lstrip("=^").partition(":")
     if not device or hca.startswith("^"):
         return None
     test = TestSettings(
         tool="perftest", operation="write_bw", device=device, ib_port=int(port or "1")
     )
-    found = set(remote.gid_indexes(nodes, test).values())
-    return found.pop() if len(found) == 1 else None
+    indexes = set(remote.gid_indexes(nodes, test).values())
+    return indexes.pop() if len(indexes) == 1 else None
 
 
 def _print(wanted: Collective, report: Report, verdict: Verdict) -> None:

@@ -1,4 +1,4 @@
-"""A check that the hub runs: its options, its request, followed, canceled by Ctrl-C, and printed.
+"""Requests a check from the hub, follows it, cancels it at Ctrl-C, and prints the result.
 
 In: the options of the command. Out: a table, JSON or CSV, and an exit status. Raises CommandError.
 """
@@ -56,7 +56,7 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_test_options(parser: argparse.ArgumentParser) -> None:
-    """What is measured, on a hub and without one."""
+    """The options of the test, with a hub and without one."""
     add = parser.add_argument
     seconds = "seconds per size, in place of iterations (default: iterations)"
     add("--seconds", type=int, metavar="N", help=seconds)
@@ -110,19 +110,19 @@ def sizes_of(options: argparse.Namespace) -> Optional[str]:
 
 
 def either(given: Optional[int], default: int) -> int:
-    """What was given, also where it is 0."""
+    """The given value, also where it is 0; otherwise the default."""
     return default if given is None else given
 
 
 def assignments(option: str, given: Iterable[str]) -> Optional[dict[str, str]]:
     """The mapping of an option that is repeated as NAME=VALUE; None where it was not given."""
-    found = {}
+    assigned = {}
     for assignment in given:
         name, equals, value = assignment.partition("=")
         if not name or not equals:
             raise CommandError(f"{option}: {assignment!r} is not NAME=VALUE")
-        found[name] = value
-    return found or None
+        assigned[name] = value
+    return assigned or None
 
 
 def _labels(given: Iterable[str]) -> dict[str, str]:
@@ -134,7 +134,7 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 POLL_SECONDS = 1.0
-# A hub that restarts goes on with the check.
+# Longest wait for an answer: a restarted hub continues the check.
 SILENCE_SECONDS = 120.0
 # The longest check takes a day, and may wait for another one.
 LONGEST_SECONDS = 2 * 86400.0
@@ -152,7 +152,7 @@ def run_on_hub(request: CheckRequest, options: argparse.Namespace) -> int:
         print(f"check {identity}: {client.link(identity)}", file=sys.stderr, flush=True)
         detail = _followed(client, identity)
     except KeyboardInterrupt:
-        # The hub may have started it, and not have answered yet.
+        # The hub may have started the check without having answered yet.
         _cancel(client, identity or client.submit(request, key).id)
         raise
     _print(detail, options)
@@ -191,7 +191,7 @@ def _followed(client: HubClient, identity: str) -> CheckDetail:
 
 
 class _Progress:
-    """One line on a terminal, that is rewritten; elsewhere nothing."""
+    """Shows the progress in one line of a terminal; elsewhere it prints nothing."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
@@ -237,11 +237,11 @@ def _print_verdict(detail: CheckDetail) -> None:
         return
     if verdict.findings:
         head = ("WHAT", "REASON", "PROBLEM", "SUSPECTS")
-        found = [
+        rows = [
             (finding.subject, finding.reason, finding.message, ", ".join(finding.suspects))
             for finding in verdict.findings
         ]
-        print_table(head, found)
+        print_table(head, rows)
         print()
     print(f"{verdict.outcome}: {printable(verdict.message)}".rstrip(": "))
 

@@ -74,5 +74,5 @@ def _pairings(
         return [(first, pairing) for pairing in roster.pairings(first)]
     if node not in roster:
         raise CommandError(f"{node} is not among the {len(roster)} peers")
-    found = ((slot, roster.pairing(node, slot)) for slot in range(first, first + count))
-    return [(slot, pairing) for slot, pairing in found if pairing is not None]
+    pairings = ((slot, roster.pairing(node, slot)) for slot in range(first, first + count))
+    return [(slot, pairing) for slot, pairing in pairings if pairing is not None]

@@ -1,4 +1,4 @@
-"""Pushes a collective's result to a Pushgateway, as no process stays to be scraped.
+"""Pushes a collective's result to a Pushgateway: the command ends before it could be scraped.
 
 https://github.com/prometheus/pushgateway
 """

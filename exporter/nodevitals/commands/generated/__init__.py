@@ -1,1 +1,1 @@
-"""Texts that are made from the commands and from the settings; `make generate` writes them."""
+"""Generates texts from the commands and the settings; `make generate` writes them."""

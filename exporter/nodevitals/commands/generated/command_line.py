@@ -1,4 +1,4 @@
-"""What is made from the parsers: docs/commands.md, the completions and the man page.
+"""Generates docs/commands.md, the completions and the man page from the parsers.
 
 In: the parser of all commands. Out: their texts. Only `make generate` imports it.
 """

@@ -1,4 +1,4 @@
-"""docs/configuration.md, made from the Settings: the text of the page out."""
+"""Generates docs/configuration.md from the Settings."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _is_struct(hint: Any) -> bool:
 
 
 def words(hint: Any) -> str:
-    """What a key takes, in plain words. Raises TypeError for a type that no setting should have."""
+    """The type of a key in plain words. Raises TypeError for a type that is not supported."""
     plain = without_none(hint)
     origin, arguments = get_origin(plain), get_args(plain)
     if plain in (Seconds, BytesPerSecond):

@@ -67,8 +67,8 @@ def _field(
     text = texts.get(field.name, "")
     if not text:
         raise ValueError(f"{struct.__module__}.{struct.__name__}.{field.name} has no docstring")
-    found = _EXAMPLE.search(text)
-    example = found["value"] if found else ""
+    match = _EXAMPLE.search(text)
+    example = match["value"] if match else ""
     default = (
         field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
     )
@@ -90,7 +90,7 @@ def _docstrings(struct: type) -> dict[str, str]:
     """The string below each field, by the field's name."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(struct)))
     body = typing.cast("ast.ClassDef", tree.body[0]).body
-    found = {}
+    texts = {}
     for field, below in zip(body, body[1:]):
         if (
             isinstance(field, ast.AnnAssign)
@@ -98,8 +98,8 @@ def _docstrings(struct: type) -> dict[str, str]:
             and isinstance(below, ast.Expr)
             and isinstance(below.value, ast.Constant)
         ):
-            found[field.target.id] = " ".join(str(below.value.value).split())
-    return found
+            texts[field.target.id] = " ".join(str(below.value.value).split())
+    return texts
 
 
 def example_configuration(kinds: dict[str, type[Probe]]) -> str:

@@ -1,7 +1,7 @@
 """A client of the hub's REST API. In: the hub's URL, a token, requests. Out: checks.
 
-Whatever the server does (nothing, garbage, an endless answer, a redirect) is an error of one line,
-within a time limit and a size limit.
+Any invalid answer (none, garbage, an endless one, a redirect) is an error of one line, within a
+time limit and a size limit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class HubError(CommandError):
 
 
 class NoAnswerError(HubError):
-    """The hub could not be reached, or gave no complete answer in time: it may have got the
+    """The hub could not be reached, or gave no complete answer in time. It may have received the
     request.
     """
 
@@ -70,7 +70,7 @@ class HubClient:
     def __init__(self, url: str, token: str = "", ca_file: Optional[str] = None) -> None:
         self.url = _address(url)
         self._session = requests.Session()
-        # Neither proxies nor passwords of the environment: a token is for this server only.
+        # No proxies and passwords from the environment: the token is for this server only.
         self._session.trust_env = False
         self._session.headers["Accept"] = "application/json"
         self._session.headers["Accept-Encoding"] = "identity"
@@ -118,13 +118,13 @@ class HubClient:
             seconds = min(seconds, max(self.deadline - time.monotonic(), MIN_ANSWER_SECONDS))
         jobs = Jobs(time.monotonic() + seconds)
         jobs.start("call", lambda: self._exchange(method, path, body, headers or {}, seconds))
-        # In a thread: the server may send a byte per second, and requests limits each read only.
+        # In a thread: requests limits each read only, and a server may send one byte per second.
         late = NoAnswerError(f"{self.url}: no complete answer within {seconds:.0f} s")
         status, content = jobs.result("call", (0, b""))
         if status == 0:
             raise late
         if status >= 400:
-            # A proxy answers so while the hub restarts.
+            # While the hub restarts, a proxy answers with such a status.
             error = NoAnswerError if status >= 500 else HubError
             raise error(f"{self.url}: HTTP {status}: {_refusal(status, content)}", status)
         try:
@@ -154,7 +154,7 @@ class HubClient:
                 return response.status_code, _content(self.url, response)
         except HubError:
             raise
-        # What a server's bytes can raise in three libraries is not written down anywhere.
+        # Three libraries parse the server's bytes; their possible exceptions are not documented.
         except Exception as error:  # noqa: BLE001
             raise NoAnswerError(f"{self.url}: {reason_of(error)}") from None
 

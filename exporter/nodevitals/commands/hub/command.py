@@ -94,8 +94,11 @@ def run(options: argparse.Namespace) -> int:
 def _package() -> ModuleType:
     """The module with which the package of the hub is started."""
     if sys.version_info < LOWEST_PYTHON:
-        needed, found = ".".join(map(str, LOWEST_PYTHON)), ".".join(map(str, sys.version_info[:3]))
-        raise CommandError(f"the hub needs Python {needed} or later, and this is Python {found}")
+        needed, version = (
+            ".".join(map(str, LOWEST_PYTHON)),
+            ".".join(map(str, sys.version_info[:3])),
+        )
+        raise CommandError(f"the hub needs Python {needed} or later, and this is Python {version}")
     try:
         return import_module("nodevitals_hub.start")
     except ModuleNotFoundError as error:

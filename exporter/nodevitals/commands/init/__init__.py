@@ -1,1 +1,1 @@
-"""`nodevitals init`: the shipped files and what a node has in, the files of a site out."""
+"""`nodevitals init`: writes a site's files from the shipped ones and the node's hardware."""

@@ -1,6 +1,6 @@
 """`nodevitals init DIR`: write what a site needs, for this node and for its servers.
 
-Ends with status 1 where the node does not look whole, or where a file that exists differs.
+Ends with status 1 where hardware seems to be missing, or where an existing file differs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nodevitals.document import DocumentError, read_file
 from nodevitals.linux.host import node_name
 
 PORT = 9855
-# Not among the drop-ins that are copied: what it grants is for a person to decide.
+# This drop-in is not copied: a person decides about the permissions that it grants.
 HARDWARE_HEALTH = "nodevitals-hardware-health.conf"
 _PACKAGED_UNIT = "/usr/lib/systemd/system/nodevitals.service"
 VALUES = "rules-values.yaml"
@@ -97,12 +97,14 @@ def run(options: argparse.Namespace) -> int:
         values = _values(options.folder)
         servers = _server_files(site, values, os.path.join(options.folder, VALUES))
         node = _read_node(options) if options.expected == "auto" else None
-        found = expected_of(node) if node is not None else []
+        expected = expected_of(node) if node is not None else []
         command = agent_command()
-        files = {**_agent_files(command, node, found), VALUES: values, **servers}
+        files = {**_agent_files(command, node, expected), VALUES: values, **servers}
         outcomes = folder.write(files)
-    print_found(found)
-    warnings = [warning for one in found for warning in one.warnings] + _place_warnings(command)
+    print_found(expected)
+    warnings = [warning for entry in expected for warning in entry.warnings] + _place_warnings(
+        command
+    )
     print_files(options.folder, outcomes, warnings)
     packaged = command == ["/usr/bin/nodevitals"] and os.path.exists(_PACKAGED_UNIT)
     print_steps(options.folder, site, packaged=packaged, groups=bool(node and node.groups))
@@ -121,7 +123,7 @@ def _read_node(options: argparse.Namespace) -> Node:
 
 
 def _site(options: argparse.Namespace) -> Site:
-    """The choices. Raises CommandError with each that cannot be used."""
+    """The site's choices. Raises CommandError with all that cannot be used."""
     nodes = [
         node if _has_port(node) else f"{node}:{PORT}" for node in options.node or [node_name()]
     ]
@@ -149,7 +151,7 @@ def _has_port(address: str) -> bool:
 
 
 def _values(folder: str) -> str:
-    """The values that an earlier run wrote and the site may have changed, or the shipped ones."""
+    """The values file of an earlier run, which the site may have changed, or the shipped one."""
     path = os.path.join(folder, VALUES)
     if not os.path.lexists(path) or os.path.islink(path):
         return outputs.values((shipped("rules") / EXAMPLE).read_text(encoding="utf-8"))
@@ -159,12 +161,12 @@ def _values(folder: str) -> str:
         raise document_error(path, error) from None
 
 
-def _agent_files(command: list[str], node: Node | None, found: list[Expected]) -> dict[str, str]:
+def _agent_files(command: list[str], node: Node | None, expected: list[Expected]) -> dict[str, str]:
     packaging = shipped("packaging")
     example = (packaging / "nodevitals.example.yaml").read_text(encoding="utf-8")
     unit = (packaging / "nodevitals.service").read_text(encoding="utf-8")
     made = {
-        "nodevitals.yaml": outputs.configuration(example, node, found),
+        "nodevitals.yaml": outputs.configuration(example, node, expected),
         "nodevitals.service": outputs.unit(unit, command),
         HARDWARE_HEALTH: (packaging / HARDWARE_HEALTH).read_text(encoding="utf-8"),
     }
@@ -216,8 +218,8 @@ def _grafana(site: Site) -> dict[str, str]:
 
 
 def agent_command() -> list[str]:
-    """The words that start this installation: the program as it was called, a link included, or
-    else the Python that runs.
+    """The command that starts this installation: the program as it was called, also by a link,
+    otherwise the running Python.
     """
     called = shutil.which(sys.argv[0])
     if called and os.path.basename(called) == "nodevitals":

@@ -1,7 +1,7 @@
-"""What the configuration expects of a node: what was found in, lines of YAML and remarks out.
+"""Decides what the configuration expects of a node. In: its hardware. Out: YAML lines and remarks.
 
-Pure. What is unknown stays unset. What does not look whole is reported, and its number or rate is
-not taken as the one to expect.
+No I/O. Unknown values stay unset. Hardware that seems incomplete is reported, and its number or
+rate is not expected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def key(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as YAML reads it back."""
+    """A text as a YAML value."""
     return msgspec.json.encode(text).decode()
 
 
@@ -61,7 +61,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """A port or an interface; `kind` is the same for those of one model. None is unknown."""
+    """A port or an interface; those of one model have an equal `kind`. None is unknown."""
 
     name: str
     up: Optional[bool]
@@ -101,7 +101,7 @@ def _npus(node: Node) -> Expected:
     }
     devices, chips = counts.get("pci", 0), counts.get("npu_smi", 0)
     present = int(node.values("ascend", accelerators.PRESENT.name).get(("ascend",), 0))
-    # A device has one chip or two, and those of a node are of one kind.
+    # A device has one chip or two; all devices of a node are of one kind.
     whole = chips > 0 and (devices == 0 or chips % devices == 0)
     expected = _count("ascend", "Ascend NPUs", chips if whole else None, node)
     if chips and whole and present == chips:
@@ -119,14 +119,14 @@ def _count(probe: str, title: str, number: int | None, node: Node) -> Expected:
     if not number:
         result = node.results.get(probe)
         unknown = result is None or result.outcome not in ("ok", "absent")
-        found = "could not be read" if unknown else "none found"
+        why = "could not be read" if unknown else "none found"
         warned = (f"{title}: not known whether there are any{_why(node, probe)}",) * unknown
         return Expected(
             probe=probe,
             key="expected",
             title=title,
             summary="unknown" if unknown else "none",
-            remark=f"{found} {_where(node)}",
+            remark=f"{why} {_where(node)}",
             warnings=warned,
         )
     odd = number > 1 and number % 2 == 1
@@ -144,7 +144,7 @@ def _count(probe: str, title: str, number: int | None, node: Node) -> Expected:
 
 
 def _disks(node: Node) -> Expected:
-    """The number of local disks: after a reboot, nothing else says that one is missing."""
+    """The number of local disks: after a reboot, nothing else shows that one is missing."""
     result = node.results.get("disks")
     failed = result is None or result.outcome not in ("ok", "absent")
     number = int(node.values("disks", disks.PRESENT.name).get((), 0))
@@ -167,15 +167,15 @@ def _ports(node: Node) -> Expected:
         labels[0]: labels[4] or labels[3] for labels in node.values("rdma", rdma.DEVICE_INFO.name)
     }
     rates = node.values("rdma", rdma.RATE.name)
-    found = []
+    links = []
     for labels, up in node.values("rdma", rdma.UP.name).items():
         device, port, _ = labels
         name = f"{device}/{port}"
-        found.append(
+        links.append(
             Link(name=name, up=bool(up), rate=rates.get(labels), kind=kinds.get(device, ""))
         )
-    judged = without_slow(found)
-    warnings = [f"RDMA port {one.name} is {one.broken}" for one in judged if one.broken]
+    judged = without_slow(links)
+    warnings = [f"RDMA port {link.name} is {link.broken}" for link in judged if link.broken]
     return _links("rdma", "RDMA ports", judged, node, warnings)
 
 
@@ -183,14 +183,14 @@ def _interfaces(node: Node) -> Expected:
     speeds = node.values("network", network.SPEED.name)
     members = node.values("network", network.BOND_MEMBER_UP.name)
     out = {bond: member for (bond, member), up in members.items() if not up}
-    found, warnings = [], []
+    links, warnings = [], []
     for labels, up in node.values("network", network.UP.name).items():
         name = labels[0]
         broken = f"without its member {out[name]}" if name in out else "" if up else "down"
         if name in out:
             warnings.append(f"bond {name} is {broken}")
-        found.append(Link(name=name, up=bool(up), rate=speeds.get(labels), broken=broken))
-    return _links("network", "interfaces", found, node, warnings)
+        links.append(Link(name=name, up=bool(up), rate=speeds.get(labels), broken=broken))
+    return _links("network", "interfaces", links, node, warnings)
 
 
 def without_slow(links: Iterable[Link]) -> list[Link]:
@@ -200,37 +200,37 @@ def without_slow(links: Iterable[Link]) -> list[Link]:
     for link in links:
         best[link.kind] = max(best.get(link.kind, 0.0), link.rate or 0.0)
     judged = []
-    for one in links:
+    for link in links:
         broken = ""
-        if one.up is False:
+        if link.up is False:
             broken = "down"
-        elif one.rate is not None and one.rate < best[one.kind] * SLOW_SHARE:
-            broken = f"at {spelled(one.rate)}, others of its kind at {spelled(best[one.kind])}"
-        judged.append(msgspec.structs.replace(one, broken=broken))
+        elif link.rate is not None and link.rate < best[link.kind] * SLOW_SHARE:
+            broken = f"at {spelled(link.rate)}, others of its kind at {spelled(best[link.kind])}"
+        judged.append(msgspec.structs.replace(link, broken=broken))
     return judged
 
 
 def _links(
-    probe: str, title: str, found: list[Link], node: Node, warnings: Iterable[str]
+    probe: str, title: str, links: list[Link], node: Node, warnings: Iterable[str]
 ) -> Expected:
-    """The rates to expect; those of links that are not whole are comments."""
+    """The rates to expect; those of links that are down or slow are comments."""
     result = node.results.get(probe)
     failed = result is None or result.outcome not in ("ok", "absent")
     if failed:
         warnings = [*warnings, f"{title}: not all could be read{_why(node, probe)}"]
     lines = []
-    for one in sorted(found, key=lambda link: _natural(link.name)):
-        if one.rate is not None and not one.broken:
-            lines.append(f"  {key(one.name)}: {spelled(one.rate)}")
+    for link in sorted(links, key=lambda link: _natural(link.name)):
+        if link.rate is not None and not link.broken:
+            lines.append(f"  {key(link.name)}: {spelled(link.rate)}")
         else:
-            lines.append(f"  #{key(one.name)}: {one.broken or 'of unknown rate'}")
+            lines.append(f"  #{key(link.name)}: {link.broken or 'of unknown rate'}")
     known = any(not line.startswith("  #") for line in lines)
     head = f"expected: # found {_where(node)}" if known else ""
     return Expected(
         probe=probe,
         key="expected",
         title=title,
-        summary=_summary(found, failed),
+        summary=_summary(links, failed),
         lines=(head, *lines) if known else (),
         remark="" if known else f"none that is up with a known rate {_where(node)}",
         warnings=_with_remedy(warnings, probe),
@@ -242,12 +242,12 @@ def _with_remedy(warnings: Iterable[str], probe: str) -> tuple[str, ...]:
     return tuple(f"{text}: {remedy}" for text in warnings)
 
 
-def _summary(found: list[Link], failed: bool) -> str:
+def _summary(links: list[Link], failed: bool) -> str:
     numbers: Counter[str] = Counter()
-    for one in sorted(found, key=lambda link: -(link.rate or 0.0)):
-        known = one.up is not False and one.rate is not None
-        rate = f"at {spelled(one.rate or 0.0)}" if known else "of unknown rate"
-        numbers["down" if one.up is False else rate] += 1
+    for link in sorted(links, key=lambda link: -(link.rate or 0.0)):
+        known = link.up is not False and link.rate is not None
+        rate = f"at {spelled(link.rate or 0.0)}" if known else "of unknown rate"
+        numbers["down" if link.up is False else rate] += 1
     return ", ".join(f"{count} {what}" for what, count in numbers.items()) or (
         "unknown" if failed else "none"
     )

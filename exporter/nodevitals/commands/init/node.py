@@ -1,7 +1,7 @@
-"""The hardware of this node: one run of each probe in, devices, links and mounts out.
+"""Reads the hardware of this node by one run of each probe.
 
-The probes run in processes of their own with their deadlines, as in the agent: a driver that hangs
-costs its own values. Nothing is read from a mount.
+The probes run in processes of their own with their deadlines, as in the agent: only the values of
+a hanging driver are missing. Nothing is read from a mount.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from nodevitals.probes.nvidia.hardware import HardwareReader
 from nodevitals.wire import ProbeResult
 
 READ = ("nvidia", "ascend", "rdma", "network", "disks")
-# To count the disks, none has to be asked.
+# Counting disks needs no request to any disk.
 _CONFIG = b"probes: {disks: {health: false}}"
-# Members may use a device (Ascend) or a socket (LLDP) that the unit's capabilities do not open.
+# Members of these groups may use a device (Ascend) or a socket (LLDP) that the unit's capabilities
+# do not open.
 _GROUPS = ("HwHiAiUser", "_lldpd", "lldpd")
-# Where a server that does not answer stops jobs.
+# File systems on which jobs hang when the server does not answer.
 _SHARED = (
     *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3"),
     *("orangefs", "panfs", "virtiofs", "wekafs"),
@@ -62,7 +63,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_node(host: Host) -> Node:
-    """Look at this node. Raises CommandError where not even a process can be started."""
+    """Read this node's hardware. Raises CommandError where no process can be started."""
     logging.getLogger().addHandler(logging.NullHandler())  # failures are in the results
     hardware = HardwareReader(host).read()  # a driver that hangs keeps the probe's count
     return Node(
@@ -76,7 +77,9 @@ def read_node(host: Host) -> Node:
 
 
 def _run_probes(host: Host, config: Config) -> dict[str, ProbeResult]:
-    """The last result of each probe. What cannot be ended is left behind and has a result too."""
+    """The last result of each probe. A process that cannot be ended is abandoned; its probe has a
+    result too.
+    """
     supervisor = new_supervisor(host)
     supervisor.journal.requeue()
     try:
@@ -105,29 +108,29 @@ def _shared_mounts(host: Host) -> tuple[Mount, ...]:
 
 
 def shared_mounts(mountinfo: str, rootfs: str = "/") -> tuple[Mount, ...]:
-    """The network and parallel file systems of a node, by mount point; of several at one mount
-    point, the one on top.
+    """The network and parallel file systems of a node, by mount point; where several are mounted at
+    one point, the topmost.
     """
     mounts = parse_mountinfo(mountinfo)
     prefix = rootfs.rstrip("/")
-    found = {}
+    shared = {}
     for mount in mounts:
         path = mount.mountpoint[len(prefix) :] or "/"
         below = f"{mount.mountpoint}/".startswith(f"{prefix}/")
         watched = below and path.isprintable() and _is_watched(mount.fstype, path)
         if watched and find_mount(mounts, mount.mountpoint) is mount:
-            found[path] = msgspec.structs.replace(mount, mountpoint=path)
-    return tuple(found[path] for path in sorted(found))
+            shared[path] = msgspec.structs.replace(mount, mountpoint=path)
+    return tuple(shared[path] for path in sorted(shared))
 
 
 def _is_watched(fstype: str, path: str) -> bool:
     fuse = fstype.startswith("fuse.") and fstype not in _LOCAL_FUSE
     return (fuse or fstype in _SHARED) and not f"{path}/".startswith(
-        tuple(f"{one}/" for one in _PASSING)
+        tuple(f"{prefix}/" for prefix in _PASSING)
     )
 
 
 def groups_of(text: str) -> tuple[str, ...]:
-    """Which groups that a probe may need are in /etc/group."""
+    """The groups in /etc/group that a probe may need."""
     names = {line.partition(":")[0] for line in text.splitlines()}
     return tuple(name for name in _GROUPS if name in names)

@@ -1,7 +1,7 @@
-"""What `init` writes: the shipped files, what was found and the site's choices in, texts out. Pure.
+"""The texts that `init` writes, from the shipped files, the hardware and the site's choices.
 
-For Debian's packages: Prometheus and Alertmanager read /etc/prometheus, and paths in the files are
-relative to it.
+No I/O. The texts suit Debian's packages: Prometheus and Alertmanager read /etc/prometheus, and
+paths in the files are relative to it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OF_USERS = "/home"
 _UNQUOTED = re.compile(r"[A-Za-z0-9_@+./:=,-]+")
 
 
-def configuration(example: str, node: Node | None, found: Iterable[Expected]) -> str:
+def configuration(example: str, node: Node | None, expected: Iterable[Expected]) -> str:
     """nodevitals.yaml: the example configuration with what is expected of this node."""
     if node is None:
         return example
@@ -32,23 +32,23 @@ def configuration(example: str, node: Node | None, found: Iterable[Expected]) ->
         "file\n# on nodes of the same hardware, and run it again on others.\n#\n"
     )
     first, _, rest = example.partition("\n")
-    return f"{first}\n{head}{_with_expected(rest, {section.probe: section for section in found})}"
+    return f"{first}\n{head}{_with_expected(rest, {entry.probe: entry for entry in expected})}"
 
 
-def _with_expected(example: str, found: dict[str, Expected]) -> str:
+def _with_expected(example: str, expected: dict[str, Expected]) -> str:
     """The example configuration with these keys set, each in the section of its probe."""
     lines, made = example.split("\n"), []
     probe = ""
     for line in lines:
         section = re.fullmatch(r"  ([a-z_]+):", line)
         probe = section[1] if section else probe
-        one = found.get(probe)
-        if one is None or not line.startswith(f"    #{one.key}:"):
+        entry = expected.get(probe)
+        if entry is None or not line.startswith(f"    #{entry.key}:"):
             made.append(line)
-        elif one.lines:
-            made += [f"    {text}" for text in one.lines]
+        elif entry.lines:
+            made += [f"    {text}" for text in entry.lines]
         else:
-            made += [f"    # {one.remark}".rstrip(), line]
+            made += [f"    # {entry.remark}".rstrip(), line]
     return "\n".join(made)
 
 
@@ -70,7 +70,7 @@ def _unit_word(word: str) -> str:
 
 
 def groups_drop_in(groups: Sequence[str]) -> str:
-    """The drop-in with which the agent may use the devices and sockets of these groups."""
+    """The drop-in that lets the agent use the devices and sockets of these groups."""
     return (
         "# For /dev/davinci* (HwHiAiUser) and the socket of lldpd, where these groups exist.\n"
         f"[Service]\nSupplementaryGroups={' '.join(groups)}\n"
@@ -78,7 +78,7 @@ def groups_drop_in(groups: Sequence[str]) -> str:
 
 
 def place_warnings(places: Iterable[str], *, installed: bool) -> list[str]:
-    """Why a unit cannot start, or should not, what lies at these places (resolved paths)."""
+    """Why a unit cannot or should not start programs at these resolved paths."""
     places = set(places)
     warnings = []
     remedy = "install it elsewhere: PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx install …"
@@ -136,7 +136,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _replaced(text: str, old: str, new: str) -> str:
-    """The text with another value. A shipped file that has changed must fail a test."""
+    """The text with `old` replaced. A shipped file without `old` must fail a test."""
     assert text.count(old) == 1, f"not once in a shipped file: {old!r}"
     return text.replace(old, new)
 

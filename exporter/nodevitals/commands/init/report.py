@@ -1,4 +1,4 @@
-"""What `nodevitals init` prints: what was found, what became of the files, what to do next."""
+"""Prints the output of `nodevitals init`: the hardware, the files, and the next steps."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from nodevitals.commands.init.outputs import Site
 from nodevitals.commands.init.writer import Outcome
 from nodevitals.commands.terminal import print_table
 
-# prometheus.yml says why.
+# prometheus.yml explains the flag.
 _RESEND_DELAY = (
     'sed -i \'s/^ARGS=""$/ARGS="--rules.alert.resend-delay=3m"/\' /etc/default/prometheus'
 )
 _TEXTS = {"written": "written", "kept": "kept, the same", "differs": "kept, differs"}
 
 
-def print_found(found: Sequence[Expected]) -> None:
-    """Print what the node has."""
-    if found:
-        print_table(("HARDWARE", "FOUND"), [(one.title, one.summary) for one in found])
+def print_found(expected: Sequence[Expected]) -> None:
+    """Print the node's hardware."""
+    if expected:
+        print_table(("HARDWARE", "FOUND"), [(entry.title, entry.summary) for entry in expected])
         print()
 
 
 def print_files(folder: str, outcomes: Mapping[str, Outcome], warnings: Iterable[str]) -> None:
-    """Print the files by folder, each that differs, and the warnings."""
+    """Print the files by folder, the files that differ, and the warnings."""
     places: dict[str, Counter[str]] = {}
     for path, outcome in outcomes.items():
         top, _, name = path.rpartition("/")
@@ -57,7 +57,7 @@ def print_files(folder: str, outcomes: Mapping[str, Outcome], warnings: Iterable
 
 
 def print_steps(folder: str, site: Site, *, packaged: bool, groups: bool) -> None:
-    """Print the commands from these files to a first alert."""
+    """Print the commands that lead from these files to a first alert."""
     here, manager = shlex.quote(folder), f"http://{site.alertmanager}"
     print(f"Next steps, as root. On each node, with a copy of {here}:")
     print("  mkdir -p /etc/nodevitals")

@@ -1,9 +1,9 @@
-"""Writes files to a folder, and replaces none: texts by path in, what became of each out.
+"""Writes files to a folder without replacing any. In: texts by path. Out: the outcome of each.
 
-A file has its name only once it is whole and on disk: it is written under another name and then
-linked, which fails where the name is taken; or renamed on a file system without hard links (vfat,
-some of FUSE and SMB). Links within the folder are not followed. What an
-interrupted run has left is removed by the next one; two at once are refused.
+A file gets its name only when it is complete and on disk: it is written under another name and then
+linked, which fails where the name exists; on a file system without hard links (vfat, some FUSE and
+SMB) it is renamed. Links within the folder are not followed. The next run removes the files that an
+interrupted run left; two runs at the same time are refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nodevitals.commands.terminal import CommandError
 
 Outcome = Literal["written", "kept", "differs"]
 DRAFT = ".nodevitals-init.new"
-# What a comment says about the day of the run is no difference.
+# The date of the run in a comment does not count as a difference.
 _DATE = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MAX_BYTES = 16 * 1024 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -30,7 +30,7 @@ _FILE_MODE, _FOLDER_MODE = 0o644, 0o755  # other users' servers read them, whate
 
 
 class Folder:
-    """A folder that no other run writes to; made where it is missing. Use it in a with block."""
+    """A folder, created if missing, that no other run writes to. Use it in a with block."""
 
     def __init__(self, path: str) -> None:
         """Raises CommandError where it cannot be used."""
@@ -55,9 +55,9 @@ class Folder:
         os.close(self._descriptor)
 
     def write(self, files: Mapping[str, str]) -> dict[str, Outcome]:
-        """Write what is not there. `kept` has the same content already, `differs` has another one.
+        """Write missing files. `kept`: the file has the same content; `differs`: it has another.
 
-        Raises CommandError where a file cannot be written; those before it are whole.
+        Raises CommandError where a file cannot be written; the files before it are complete.
         """
         outcomes: dict[str, Outcome] = {}
         path = DRAFT
@@ -78,7 +78,7 @@ class Folder:
 
 @contextmanager
 def _subfolder(name: str, parent: int) -> Iterator[int]:
-    """The descriptor of a folder in another one; it is made where it is missing."""
+    """The descriptor of a folder in another one; it is created if missing."""
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=parent)
         os.chmod(name, _FOLDER_MODE, dir_fd=parent)
@@ -100,7 +100,7 @@ def _write(root: int, folder: int, path: str, content: bytes) -> Outcome:
     _write_draft(root, content)
     try:
         os.link(DRAFT, path, src_dir_fd=root, dst_dir_fd=folder, follow_symlinks=False)
-    except FileExistsError:  # made since
+    except FileExistsError:  # created meanwhile
         return _compared(folder, path, content)
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
@@ -128,11 +128,11 @@ def _write_draft(root: int, content: bytes) -> None:
 
 
 def _compared(folder: int, name: str, content: bytes) -> Outcome:
-    """Whether what is there is the same file. Raises FileNotFoundError where nothing is."""
+    """Whether an existing file has the same content. Raises FileNotFoundError without a file."""
     if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         return "differs"
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=folder)
     with open(descriptor, "rb") as file:
-        found = file.read(_MAX_BYTES)
-    return "kept" if _DATE.sub(b"", found) == _DATE.sub(b"", content) else "differs"
+        present = file.read(_MAX_BYTES)
+    return "kept" if _DATE.sub(b"", present) == _DATE.sub(b"", content) else "differs"

@@ -1,7 +1,6 @@
-"""The agent's answer: is it there, are its results fresh, what do they say. Samples in, findings
-out.
+"""The findings from the agent's samples: whether its results are fresh, and what they show.
 
-The answer of Prometheus has the alerts of this node that fire there.
+Prometheus' answer adds the firing alerts of this node.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ MAX_AGE_INTERVALS = 3
 
 
 def freshness_findings(samples: Samples, now: float) -> Iterator[Finding]:
-    """Targets that failed or hang, and results that are old: what they look at is unknown. Not
-    readable is neither healthy nor lost, and neither is a time that is missing or not a number.
+    """Targets that failed or hang, and old results: the state of their hardware is unknown.
+    Unreadable hardware is neither healthy nor lost; the same is true for a missing or invalid time.
     """
     success = samples.by_target("nodevitals_probe_success")
     last = samples.by_target("nodevitals_probe_last_success_timestamp_seconds")
@@ -90,31 +89,31 @@ class _AlertsAnswer(msgspec.Struct):
 
 
 def alert_findings(answer: Answer, names: frozenset[str], cluster: str) -> Iterator[Finding]:
-    """Critical and warning alerts whose instance is this node; those of a drill are not real."""
-    found, answer = decoded(answer, _AlertsAnswer, "Prometheus")
-    if found is None:
+    """Critical and warning alerts whose instance is this node, except those of a drill."""
+    active, answer = decoded(answer, _AlertsAnswer, "Prometheus")
+    if active is None:
         yield Finding("alerts", UNKNOWN, f"Prometheus: {answer.problem}", "check --prometheus")
         return
     mine = [
         alert
-        for alert in found.data.alerts
+        for alert in active.data.alerts
         if alert.state == "firing"
         and is_instance(alert.labels.get("instance", ""), names)
         and alert.labels.get("severity") in ("critical", "warning")
         and not alert.labels.get("drill")
         and (not cluster or alert.labels.get("cluster", cluster) == cluster)
     ]
-    for one in mine:
-        name = one.labels.get("alertname", "")
-        text = f"{name}: {one.annotations.get('summary', '')}"
+    for alert in mine:
+        name = alert.labels.get("alertname", "")
+        text = f"{name}: {alert.annotations.get('summary', '')}"
         yield Finding(
-            "alerts", PROBLEM, printable(text), printable(one.annotations.get("action", ""))
+            "alerts", PROBLEM, printable(text), printable(alert.annotations.get("action", ""))
         )
     if not mine:
-        yield Finding("alerts", OK, f"none of this node among {len(found.data.alerts)}")
+        yield Finding("alerts", OK, f"none of this node among {len(active.data.alerts)}")
 
 
 def is_instance(instance: str, names: frozenset[str]) -> bool:
-    """Whether the label `instance` means a node of these names, with a port or without."""
+    """Whether the label `instance` is one of these names, with or without a port."""
     host = instance.rpartition(":")[0] if instance.rpartition(":")[2].isdigit() else instance
     return host.strip("[]") in names or instance in names

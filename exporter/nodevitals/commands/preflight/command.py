@@ -1,8 +1,8 @@
 """`nodevitals preflight`: is this node fit for a job that starts now?
 
-In: the options. Out: the findings, and an exit status. The agent has looked already: its fresh
-results are read, so drivers are not asked here. Everything else runs in threads or processes that
-may hang; the process ends at the time limit with what it knows.
+In: the options. Out: the findings, and an exit status. The agent's fresh results are read, so this
+command calls no driver. Everything else runs in threads or processes that may hang; the process
+ends at the time limit with the findings so far.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 _HTTP_CONFIG = "user, password, CA for it, in promtool's --http.config.file format (default: none)"
 AGENT = "http://localhost:9855"
 MIN_SECONDS = 1.0
-# Of the limit: when answers count no more, when the hub must have canceled, when all else ends.
+# Shares of the time limit: after the first, answers are ignored; at the second, the hub must have
+# canceled its checks.
 _SHARES = (0.9, 0.95)
 _LIMIT_SHARE = 0.97
 _OUTPUT_SECONDS = 0.5
@@ -101,8 +102,8 @@ def add_to(commands: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace) -> NoReturn:
-    """Print the findings; end the process: 0 fit, 1 a defect, 2 something is unknown. A mistake in
-    the options or in this program is no defect of the node.
+    """Print the findings and end the process: 0 fit, 1 a defect, 2 something is unknown. An error
+    in the options or in this program is no defect of the node.
     """
     began = time.monotonic()
     findings: list[Finding] = []
@@ -111,7 +112,7 @@ def run(options: argparse.Namespace) -> NoReturn:
     signal.signal(signal.SIGTERM, _raise_ended)
     examination: Preflight | None = None
     try:
-        # requests is imported here: no other command pays for it.
+        # requests is imported here, so that other commands need no time for it.
         from nodevitals.commands.preflight import examination as module
 
         deadline, end = (began + share * seconds for share in _SHARES)
@@ -138,7 +139,7 @@ def run(options: argparse.Namespace) -> NoReturn:
 
 
 def _finish(options: argparse.Namespace, findings: list[Finding], limit: float) -> NoReturn:
-    """Print, and end the process: also where the reader of the output does not read."""
+    """Print and end the process, also where the output is not read."""
     status = status_of(findings)
     _arm(lambda *_: os._exit(status), max(limit, time.monotonic() + _OUTPUT_SECONDS))
     if options.json:
@@ -150,7 +151,7 @@ def _finish(options: argparse.Namespace, findings: list[Finding], limit: float) 
 
 
 def _arm(handler: Callable[[int, FrameType | None], None], end: float) -> None:
-    """Call it at that time, and again: an exception in a destructor is dropped."""
+    """Call the handler at this time, and again: Python drops an exception in a destructor."""
     signal.signal(signal.SIGALRM, handler)
     left = max(end - time.monotonic(), 0.01)
     signal.setitimer(signal.ITIMER_REAL, left, _AGAIN_SECONDS)
@@ -163,7 +164,7 @@ def _disarm() -> None:
 
 def _collect(source: Callable[[], Iterator[Finding]], findings: list[Finding]) -> None:
     for finding in source():
-        findings.append(finding)  # those so far count when the time is up
+        findings.append(finding)  # at the time limit, the findings so far are printed
 
 
 def _seconds(options: argparse.Namespace) -> float:

@@ -1,8 +1,8 @@
-"""Tests through the hub: the node's own checks, and a pair test with a peer.
+"""Runs tests through the hub: the node's own checks, and a pair test with a peer.
 
-In: a client of the hub. Out: findings. No test goes on after preflight: what it started it ends,
-also a check of which it does not know whether the hub has got it. Each check has a time limit of
-its own besides, for a preflight that is killed and for a hub that cannot be reached any more.
+In: a client of the hub. Out: findings. No test continues after preflight: it cancels its checks,
+also one that the hub may not have received. In addition, each check has its own time limit, in case
+preflight is killed or the hub cannot be reached any more.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _REMEDIES = {
 
 
 class DeepTests:
-    """The tests of one preflight. `deadline` is when their results count no more, `end` when they
-    must have been canceled.
+    """The tests of one preflight. Results after `deadline` are ignored; at `end` the tests must
+    have been canceled.
     """
 
     def __init__(self, client: HubClient, deadline: float, end: float) -> None:
@@ -55,16 +55,16 @@ class DeepTests:
             self.cancel()
 
     def cancel(self) -> None:
-        """End what may still be queued or running. Raises nothing. The hub ends a check at once,
-        and answers when it has ended.
+        """Cancel the checks that may still be queued or running. Raises nothing. The hub ends a
+        check at once, and answers when it has ended.
         """
         self._client.deadline = min(self._end, time.monotonic() + CANCEL_SECONDS)
         for key, request in list(self._open.items()):
             try:
-                # The same key starts nothing twice: the answer says which check it was.
+                # The same key starts no second check: the answer identifies the first one.
                 identity = self._known.get(key) or self._client.submit(request, key).id
                 self._client.cancel(identity)
-            except HubError:  # it has ended; or its own limit ends it
+            except HubError:  # the check has ended, or its own time limit ends it
                 pass
             self._open.pop(key, None)
 
@@ -88,7 +88,7 @@ class DeepTests:
             return Finding(name, UNKNOWN, printable(str(error)), remedy)
 
     def _submitted(self, request: CheckRequest, key: str) -> Check:
-        """The check; a hub whose queue is full is asked again."""
+        """Submit the check; while the hub's queue is full, submit it again."""
         while True:
             try:
                 return self._client.submit(request, key)
@@ -97,7 +97,7 @@ class DeepTests:
                     raise
 
     def _finding(self, name: str, key: str, check: Check) -> Finding:
-        """The verdict on a check. A hub that restarts meanwhile is asked again."""
+        """The finding of a check. While the hub restarts, the request is repeated."""
         self._known[key] = check.id
         link = printable(self._client.link(check.id))
         while True:
@@ -117,7 +117,7 @@ class DeepTests:
             return Finding(name, UNKNOWN, "not finished in time", f"raise --timeout; {link}")
 
     def _waited(self) -> bool:
-        """Wait for the next question; False where there is no time for one."""
+        """Wait before the next request; False where there is no time left for one."""
         if time.monotonic() + POLL_SECONDS >= self._deadline:
             return False
         time.sleep(POLL_SECONDS)

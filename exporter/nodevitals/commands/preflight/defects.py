@@ -1,7 +1,7 @@
-"""What makes a node unfit for a job, as its agent exposes it now.
+"""Finds the defects that make a node unfit for a job, in its agent's current samples.
 
-In: the samples of /metrics. Out: findings; good ones too, one per part of the node. The same facts
-alert after their wait: a job that starts now cannot wait.
+In: the samples of /metrics. Out: findings, including one per part of the node without a defect. The
+same values raise alerts after a wait, but a job that starts now cannot wait.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _COMPARE = {"==": operator.eq, "<": operator.lt, ">": operator.gt}
 
 
 class Defect(msgspec.Struct, frozen=True):
-    """A value of a family that is wrong: `preflight` of an entry in the registry of faults. It is
-    compared with `limit`, or with `factor` times a series of `other` that has the same labels.
+    """A bad value of a family: `preflight` of an entry in the registry of faults. The value is
+    compared with `limit`, or with `factor` times the series of `other` with the same labels.
     """
 
     part: str
@@ -52,18 +52,22 @@ PARTS = tuple(dict.fromkeys(defect.part for defect in DEFECTS))
 
 
 def defect_findings(samples: Samples) -> Iterator[Finding]:
-    """One finding per defect; a good one per part that has samples and no defect."""
+    """One finding per defect, and one per part that has samples and no defect."""
     for part in PARTS:
         mine = [defect for defect in DEFECTS if defect.part == part]
-        found = [finding for one in mine for finding in _found(one, samples)]
-        yield from found[:MAX_PART_FINDINGS]
-        if len(found) > MAX_PART_FINDINGS:
-            text = f"and {len(found) - MAX_PART_FINDINGS} more defects"
-            yield Finding(part, PROBLEM, text, found[-1].remedy)
+        findings = [finding for defect in mine for finding in _found(defect, samples)]
+        yield from findings[:MAX_PART_FINDINGS]
+        if len(findings) > MAX_PART_FINDINGS:
+            text = f"and {len(findings) - MAX_PART_FINDINGS} more defects"
+            yield Finding(part, PROBLEM, text, findings[-1].remedy)
         seen = len(
-            {(one.family, _key(labels)) for one in mine for labels, _ in _mine(one, samples)}
+            {
+                (defect.family, _key(labels))
+                for defect in mine
+                for labels, _ in _mine(defect, samples)
+            }
         )
-        if seen and not found:
+        if seen and not findings:
             yield Finding(part, OK, f"no defect in {seen} values")
 
 
@@ -103,7 +107,7 @@ def _key(labels: Labels) -> tuple[tuple[str, str], ...]:
 
 
 class _Words(dict[str, str]):
-    """Labels for a text; a label without a value is not in the exposition."""
+    """Labels for a text; the exposition does not contain labels without a value."""
 
     def __init__(self, labels: Labels, **more: str) -> None:
         super().__init__({**labels, **more})

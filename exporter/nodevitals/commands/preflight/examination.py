@@ -1,4 +1,4 @@
-"""The questions of preflight, all asked at once, and the findings in the order of a table."""
+"""Starts all queries of preflight at the same time, and collects the findings in order."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Preflight:
     """One call of preflight. The constructor raises CommandError for unusable options."""
 
     def __init__(self, options: argparse.Namespace, deadline: float, end: float) -> None:
-        """`deadline` is when answers count no more, `end` when nothing may go on any more."""
+        """Answers after `deadline` are ignored; at `end` everything must have ended."""
         self._options = options
         self._deadline = deadline
         self._jobs = Jobs(deadline)
@@ -107,7 +107,7 @@ class Preflight:
             yield from self._deep.findings(self._node, peer, self._options.preset)
 
     def stop(self) -> None:
-        """End early: no check goes on at the hub."""
+        """End early: cancel the checks at the hub."""
         if self._deep is not None:
             self._deep.cancel()
 
@@ -132,8 +132,8 @@ class Preflight:
             use.device[1]: use.bus_id for use in used if use.device[0] == "nvidia" and use.bus_id
         }
         seconds = min(_LOOK_SECONDS, self._left() / 2)
-        found = holders.descriptions(self._holders, bus_ids, time.monotonic() + seconds)
-        yield from leftover_findings(samples, devices, used, found)
+        processes = holders.descriptions(self._holders, bus_ids, time.monotonic() + seconds)
+        yield from leftover_findings(samples, devices, used, processes)
 
     def _ask_peers(self) -> tuple[ThreadPoolExecutor, dict[str, Future[PeerAnswer]]]:
         pool = ThreadPoolExecutor(AT_A_TIME)

@@ -1,9 +1,9 @@
-"""Which processes have which GPU open, and whether file systems answer on the paths of a job.
+"""Finds the processes that have a GPU open, and tests whether file systems answer on a job's paths.
 
-Both may hang in the kernel: each is looked at in a process of its own, which may be left behind. A
-thread in uninterruptible sleep would keep the whole process from ending: its parent, a prolog,
-would wait for it. Processes are looked at only where a GPU is in use: there may be thousands, and
-the file of a GPU calls the driver. The agent exposes numbers of processes only.
+Both may hang in the kernel, so each runs in a process of its own, which may be abandoned. A thread
+in uninterruptible sleep would keep this process from ending, and its parent, a prolog, would wait.
+Processes are read only where a GPU is in use: there may be thousands, and opening a GPU's file
+calls the driver. The agent itself exposes only the numbers of processes.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def start_child(work: Callable[[], Iterable[bytes]], seconds: float) -> Child:
     pid = os.fork()
     if pid == 0:
         try:
-            # Its own end, also where this process is killed.
+            # The child's own time limit, also where this process is killed.
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, seconds)
             os.close(read_end)
-            # It may be left behind: a reader of the command's output must not wait for it.
+            # The child may be abandoned: a reader of the command's output must not wait for it.
             with open(os.devnull, "r+b", buffering=0) as nothing:
                 for descriptor in (0, 1, 2):
                     os.dup2(nothing.fileno(), descriptor)
@@ -66,7 +66,9 @@ def start_child(work: Callable[[], Iterable[bytes]], seconds: float) -> Child:
 
 
 def answer(child: Child, deadline: float) -> bytes:
-    """What it wrote by then. It is ended; one that hangs in the kernel is left behind."""
+    """The output of the child until the deadline. The child is ended; one that hangs in the kernel
+    is abandoned.
+    """
     parts: list[bytes] = []
     size, ended = 0, False
     while not ended and size < MAX_BYTES:
@@ -92,9 +94,7 @@ Started = dict[str, Child]
 
 
 def start_search(paths: Sequence[str], write: bool, seconds: float) -> Started:
-    """Start to look at paths, for so many seconds at most. It forks: call it before threads are
-    started.
-    """
+    """Start to test paths, for at most `seconds`. This forks: call it before starting threads."""
     return {path: _start(path, write, seconds) for path in dict.fromkeys(paths)}
 
 
@@ -137,7 +137,7 @@ def _finding(path: str, child: Child, deadline: float) -> Finding:
 MAX_PROCESSES = 5000
 _SHOWN = 3
 _BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?")
-# The agent itself has the GPUs open; so have programs that watch them.
+# The agent itself and other monitoring programs have the GPUs open.
 _OWN = "nodevitals"
 
 
@@ -152,7 +152,7 @@ class Process(msgspec.Struct, array_like=True):
 
 
 class _Lines(msgspec.Struct):
-    """The parts of the answer: what may hang comes last."""
+    """The parts of the answer; the part that may hang comes last."""
 
     processes: list[Process] = []
     minors: dict[str, int] = {}
@@ -160,14 +160,14 @@ class _Lines(msgspec.Struct):
 
 
 class Holders(NamedTuple):
-    """The child that looks when it is asked to, and the end of the pipe that asks."""
+    """The child that searches on request, and the end of the pipe for requests."""
 
     child: Child
     ask_end: int
 
 
 def start(procfs: str, seconds: float) -> Holders:
-    """A process that waits for the question. It forks: call it before threads are started."""
+    """Start a process that waits for a request. This forks: call it before starting threads."""
     wait_end, ask_end = os.pipe()
 
     def work() -> Iterator[bytes]:
@@ -184,20 +184,20 @@ def descriptions(holders: Holders, bus_ids: Mapping[str, str], deadline: float) 
     """Texts such as `process 4242 python, user alice` by index; `bus_ids` are the PCI bus ids of
     the GPUs that are in use, by index.
     """
-    with suppress(OSError):  # its time is up
+    with suppress(OSError):  # the child has reached its time limit
         os.write(holders.ask_end, b"?" if bus_ids else b"")
     os.close(holders.ask_end)
     lines = _parsed(answer(holders.child, deadline if bus_ids else 0.0))
     by_minor: dict[int, list[Process]] = {}
     for process in lines.processes:
         by_minor.setdefault(process.minor, []).append(process)
-    found = {}
+    described = {}
     for index, bus_id in bus_ids.items():
         minor = lines.minors.get(normal_bus_id(bus_id)) if _BUS_ID.fullmatch(bus_id) else None
         if minor is not None and minor in by_minor:
             texts = [_described(process, lines.users) for process in by_minor[minor]]
-            found[index] = listed(texts, _SHOWN)
-    return found
+            described[index] = listed(texts, _SHOWN)
+    return described
 
 
 def _described(process: Process, users: Mapping[int, str]) -> str:
@@ -241,7 +241,7 @@ def _processes(procfs: str) -> Iterator[Process]:
 
 
 def _users(uids: set[int]) -> Iterator[tuple[int, str]]:
-    """The name service may hang: it is asked last."""
+    """The names of users. The name service may hang: it is queried last."""
     for uid in sorted(uids):
         try:
             yield uid, pwd.getpwuid(uid).pw_name
@@ -254,11 +254,11 @@ def _line(lines: _Lines) -> bytes:
 
 
 def _parsed(text: bytes) -> _Lines:
-    """What has come of the three lines."""
-    found = _Lines()
+    """The parts of the answer that were received."""
+    lines = _Lines()
     for line in text.split(b"\n")[:-1]:
         part = msgspec.json.decode(line, type=_Lines)
-        found.processes = part.processes or found.processes
-        found.minors = part.minors or found.minors
-        found.users = part.users or found.users
-    return found
+        lines.processes = part.processes or lines.processes
+        lines.minors = part.minors or lines.minors
+        lines.users = part.users or lines.users
+    return lines

@@ -1,7 +1,7 @@
-"""Accelerators that are not free when a job starts: processes that are left, memory in use.
+"""Finds accelerators that are not free when a job starts: leftover processes, used memory.
 
 In: the samples of /metrics, and the indices of the accelerators that the job will use. Out:
-findings. Accelerators of other jobs are in use, and no defect: without a choice nothing is checked.
+findings. Other jobs may use the other accelerators: without a choice nothing is checked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Device = tuple[str, str]
 
 
 class InUse(NamedTuple):
-    """An accelerator that is not free; None for what the agent could not read."""
+    """An accelerator that is not free; None for values that the agent could not read."""
 
     device: Device
     memory_bytes: Optional[float]
@@ -64,15 +64,15 @@ def in_use(samples: Samples, devices: Choice) -> list[InUse]:
     running = _by_device(samples, _RUNNING)
     info = samples.values.get("nodevitals_accelerator_info", ())
     bus_ids = {_device(labels): labels.get("pci_bus_id", "") for labels, _ in info}
-    found = []
+    accelerators = []
     for device in sorted({*used, *running}):
         if devices is not None and device[1] not in devices:
             continue
         memory, processes = used.get(device), running.get(device)
         share = (memory or 0.0) / total[device] if total.get(device) else 0.0
         if (processes or 0) > 0 or share > MAX_USED_SHARE:
-            found.append(InUse(device, memory, processes, bus_ids.get(device, "")))
-    return found
+            accelerators.append(InUse(device, memory, processes, bus_ids.get(device, "")))
+    return accelerators
 
 
 def leftover_findings(
@@ -81,8 +81,8 @@ def leftover_findings(
     used: list[InUse],
     holders: Mapping[str, str],
 ) -> Iterator[Finding]:
-    """A finding per accelerator that is not free; `holders` are its processes by NVML's index.
-    What the agent does not know is not free.
+    """A finding per accelerator that is not free; `holders` are its processes by NVML's index. An
+    accelerator that the agent does not report counts as not free.
     """
     present = _indices(samples)
     if devices is not None and not devices:
@@ -111,13 +111,13 @@ def leftover_findings(
 
 
 def _by_device(samples: Samples, family: str) -> dict[Device, float]:
-    """The values that are numbers."""
-    found = samples.values.get(family, ())
-    return {_device(labels): value for labels, value in found if math.isfinite(value)}
+    """The finite values of a family, by device."""
+    series = samples.values.get(family, ())
+    return {_device(labels): value for labels, value in series if math.isfinite(value)}
 
 
 def _indices(samples: Samples) -> set[str]:
-    """Those of all accelerators, also where a value is missing."""
+    """The indices of all accelerators, also where a value is missing."""
     families = (_USED, _TOTAL, _RUNNING)
     return {_device(labels)[1] for name in families for labels, _ in samples.values.get(name, ())}
 

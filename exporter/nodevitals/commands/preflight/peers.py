@@ -1,9 +1,9 @@
-"""The other nodes of the job: their names, reachable by TCP, by ssh, and on the same time.
+"""Tests the other nodes of the job: their names, TCP, ssh, and their clocks.
 
-In: lists as Slurm writes them, or a file. Out: findings. A prolog gives a list to root that a job's
-user may have had a hand in: its length, the ranges in it and their digits are bounded before
-anything is expanded, and no list names a file. Each peer is asked in a thread, and each ssh is a
-process that is ended at the deadline.
+In: lists as Slurm writes them, or a file. Out: findings. A prolog passes a list to root that the
+job's user may influence: its length, its ranges and their digits are limited before the expansion,
+and no list names a file. Each peer is tested in a thread, and each ssh process is ended at the
+deadline.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from nodevitals.document import DocumentError, read_file
 from nodevitals.probes.fabric.tools.process import ToolMissingError, ToolProcess
 
 MAX_NODES = 10_000
-# As in the names of hosts; int() refuses or is slow where there are thousands.
+# More than host names have; int() refuses thousands of digits, or is slow.
 _MAX_DIGITS = 9
 _MAX_NAME = 253
 _SHOWN = 60
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:-]{0,251}[A-Za-z0-9_])?\Z")
 _RANGES = re.compile(r"([A-Za-z0-9_.-]*)\[([0-9,-]+)\]([A-Za-z0-9_.-]*)")
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
-# A comma within brackets is no end; brackets that do not match are a part, and refused later.
+# A comma within brackets does not end a part; brackets that do not match are refused later.
 _PART = re.compile(r"(?:\[[^\]]*\]?|[^\[,\s])+")
 
 
@@ -38,11 +38,11 @@ def parse_nodes(text: str) -> list[str]:
     names: list[str] = []
     for match in _PART.finditer(text):
         part = match[0]
-        found = _expanded(part) if "[" in part else [part]
-        for name in found:
+        expanded = _expanded(part) if "[" in part else [part]
+        for name in expanded:
             if not _NAME.match(name):
                 raise CommandError(f"--nodes: {_shown(name)} is not the name of a node")
-        names += found
+        names += expanded
         if len(names) > MAX_NODES:
             raise CommandError(f"--nodes: over {MAX_NODES} names")
     return list(dict.fromkeys(names))
@@ -55,8 +55,8 @@ def short_name(name: str) -> str:
 
 
 def nodes_of_file(path: str) -> list[str]:
-    """The names in a file: a list, or a line per node. What is in a file that is no such list is
-    not shown: it may be any file, and the output be read by others. Raises CommandError.
+    """The names in a file: a list, or a line per node. The content of another file is not shown: it
+    may be secret, and others may read the output. Raises CommandError.
     """
     try:
         text = read_file(path).decode()
@@ -82,10 +82,10 @@ def _expanded(part: str) -> list[str]:
         raise problem
     names: list[str] = []
     for span in ranges.split(","):
-        found = _RANGE.fullmatch(span)
-        if found is None:
+        match = _RANGE.fullmatch(span)
+        if match is None:
             raise problem
-        first, last = found[1], found[2] or found[1]
+        first, last = match[1], match[2] or match[1]
         if max(len(first), len(last)) > _MAX_DIGITS:
             raise problem
         count = int(last) - int(first) + 1
@@ -108,8 +108,8 @@ _TIME = re.compile(r"[0-9]{9,11}\.[0-9]{1,9}")
 
 
 class PeerAnswer(NamedTuple):
-    """What one peer answered: '' where all is well, and the difference of its clock. `asked` is
-    false where this node could not ask it.
+    """The answer of one peer: its problem or '', and the difference of its clock. `asked` is false
+    where this node could not send the request.
     """
 
     problem: str
@@ -118,7 +118,7 @@ class PeerAnswer(NamedTuple):
 
 
 def dial(name: str, port: int, deadline: float) -> PeerAnswer:
-    """Connect once."""
+    """Connect to a peer once."""
     seconds = max(deadline - time.monotonic(), 0.1)
     try:
         socket.create_connection((name, port), seconds).close()
@@ -130,25 +130,25 @@ def dial(name: str, port: int, deadline: float) -> PeerAnswer:
 
 
 def ssh_options(given: Sequence[str]) -> list[str]:
-    """The options of ssh, a word each, from `i=FILE`, `oUser=check`, `4`. Without -F no file of
-    options is read: one of them may start commands (ProxyCommand, Match exec), and preflight may
-    run as root. Raises CommandError.
+    """The options of ssh, a word each, from `i=FILE`, `oUser=check`, `4`. Without -F, ssh reads no
+    configuration file: it could start commands (ProxyCommand, Match exec), and preflight may run as
+    root. Raises CommandError.
     """
-    found: list[str] = []
-    for one in given:
-        match = _OPTION.fullmatch(one)
+    options: list[str] = []
+    for word in given:
+        match = _OPTION.fullmatch(word)
         if match is None:
-            text = printable(one, 60)
+            text = printable(word, 60)
             raise CommandError(f"--ssh-option: {text!r} is no option of ssh: write i=FILE")
-        found.append(f"-{match[1]}{match[2]}")
-    given_file = any(option.startswith("-F") for option in found)
-    return found if given_file else ["-F", "none", *found]
+        options.append(f"-{match[1]}{match[2]}")
+    given_file = any(option.startswith("-F") for option in options)
+    return options if given_file else ["-F", "none", *options]
 
 
 def login(name: str, port: int, options: Sequence[str], deadline: float) -> PeerAnswer:
-    """Log in as mpirun does: no password, and only to a host whose key is known. Its clock comes
-    back; half of the time that the call took is the uncertainty. What a peer sends is bounded, and
-    ssh ends with this process.
+    """Log in as mpirun does: without a password, and only to a host with a known key. The peer's
+    time is returned, uncertain by half the time of the call. The peer's output is limited, and ssh
+    ends with this process.
     """
     left = max(deadline - time.monotonic(), 0.1)
     argv = [
@@ -172,22 +172,22 @@ def login(name: str, port: int, options: Sequence[str], deadline: float) -> Peer
     if status != 0:
         lines = text.strip().splitlines()
         return PeerAnswer(f"ssh: {printable(lines[-1] if lines else 'no reason given', 160)}")
-    found = _TIME.search(text)
-    if found is None:
+    match = _TIME.search(text)
+    if match is None:
         return PeerAnswer("")
     uncertain = now - began
-    difference = float(found[0]) - (began + now) / 2
+    difference = float(match[0]) - (began + now) / 2
     return PeerAnswer("", max(abs(difference) - uncertain / 2, 0.0))
 
 
 def peer_findings(answers: dict[str, PeerAnswer], what: str, state: str = PROBLEM) -> list[Finding]:
-    """The findings about all peers, one per problem; `state` is that of what is wrong with one."""
+    """The findings about all peers, one per problem; `state` is the state of a problem."""
     by_problem: dict[PeerAnswer, list[str]] = {}
     for name, answer in answers.items():
         if answer.problem:
             by_problem.setdefault(answer, []).append(name)
     remedy = "take these nodes from the job, or mend the way to them"
-    found = [
+    findings = [
         Finding(
             "peers",
             state if answer.asked else UNKNOWN,
@@ -196,9 +196,9 @@ def peer_findings(answers: dict[str, PeerAnswer], what: str, state: str = PROBLE
         )
         for answer, names in by_problem.items()
     ]
-    if len(found) > MAX_FINDINGS:
-        text = f"and {len(found) - MAX_FINDINGS} more problems with other nodes"
-        found = [*found[:MAX_FINDINGS], Finding("peers", state, text, remedy)]
+    if len(findings) > MAX_FINDINGS:
+        text = f"and {len(findings) - MAX_FINDINGS} more problems with other nodes"
+        findings = [*findings[:MAX_FINDINGS], Finding("peers", state, text, remedy)]
     clocks = {
         name: answer.clock_seconds
         for name, answer in answers.items()
@@ -207,5 +207,5 @@ def peer_findings(answers: dict[str, PeerAnswer], what: str, state: str = PROBLE
     if clocks:
         texts = [f"{name} by {seconds:.1f} s" for name, seconds in clocks.items()]
         text = f"clocks differ from this node: {listed(texts)}"
-        found.append(Finding("peers", state, printable(text), "chronyc tracking on both"))
-    return found or [Finding("peers", OK, f"{len(answers)} reached {what}")]
+        findings.append(Finding("peers", state, printable(text), "chronyc tracking on both"))
+    return findings or [Finding("peers", OK, f"{len(answers)} reached {what}")]

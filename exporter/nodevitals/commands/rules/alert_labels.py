@@ -1,7 +1,6 @@
-"""The labels that an alert has by its rule: its own, and those of the faults that it reads.
+"""The labels that a rule gives its alert: its own, and those of the faults that it reads.
 
-In: rules. Out: label sets. The labels of devices and nodes come from the series and are not known
-here.
+In: rules. Out: label sets. Labels of devices and nodes come from the series and are unknown here.
 """
 
 from __future__ import annotations
@@ -18,27 +17,27 @@ LabelSet = dict[str, str]
 
 def recorded_faults(rules: Iterable[Rule]) -> dict[str, list[LabelSet]]:
     """The labels of the rules that record each fault; a fault may have one rule per severity."""
-    found: dict[str, list[LabelSet]] = {}
+    recorded: dict[str, list[LabelSet]] = {}
     for rule in rules:
         if rule.name == FAULT and "fault" in rule.labels:
-            found.setdefault(rule.labels["fault"], []).append(rule.labels)
-    return found
+            recorded.setdefault(rule.labels["fault"], []).append(rule.labels)
+    return recorded
 
 
 def label_sets(rule: Rule, faults: dict[str, list[LabelSet]]) -> list[LabelSet]:
-    """Each set of labels that the alert may have, without those of its series; at least one."""
-    found: list[LabelSet] = []
+    """The label sets that the alert may have, without the labels of its series; at least one."""
+    fault_labels: list[LabelSet] = []
     for selector in selectors(_first_operands(rule.expression)):
         wanted = _fault_matcher(selector)
         for fault in faults if wanted else ():
             if re.fullmatch(wanted, fault):
-                found += _selected(selector, faults[fault])
-    sets = [{**labels, **rule.labels} for labels in found] or [dict(rule.labels)]
+                fault_labels += _selected(selector, faults[fault])
+    sets = [{**labels, **rule.labels} for labels in fault_labels] or [dict(rule.labels)]
     return [labels for index, labels in enumerate(sets) if labels not in sets[:index]]
 
 
 def severities(sets: Sequence[LabelSet]) -> list[str]:
-    """The severities in label sets, most severe first; '' where one is not known."""
+    """The severities in label sets, most severe first; '' for an unknown one."""
     order = ("critical", "warning", "info", "none", "")
     return sorted({labels.get("severity", "") for labels in sets}, key=order.index)
 

@@ -1,4 +1,4 @@
-"""docs/alerts.md: rules, routes and runbooks in, the page out.
+"""Generates docs/alerts.md from rules, routes and runbooks.
 
 Sections between markers are written by hand or by benchmarks and are kept.
 """
@@ -57,7 +57,7 @@ time zone (`location`; without it, times are UTC) at the top of `alertmanager.ya
 example of each, or in the chart's `alertmanager.timeIntervals`. The price: an alert that begins and
 ends while its route is muted is never sent; one that still fires after that is sent then.
 """
-# Between markers of these names; what is there is kept.
+# Sections between markers of these names are kept.
 _TITLES = {
     "messages": "Messages",
     "scenarios": "Scenarios",
@@ -75,8 +75,8 @@ def alerts_page(pack: Pack, alertmanager: Mapping[str, Any], before: str) -> str
 
 def severity_section(page: str) -> str:
     """The text of a runbook's section Severity, on one line; '' without."""
-    found = _SECTION.search(page)
-    return " ".join(found["text"].split()) if found else ""
+    match = _SECTION.search(page)
+    return " ".join(match["text"].split()) if match else ""
 
 
 def runbook_of(rule: Rule) -> str:
@@ -109,8 +109,8 @@ def routed_labels(rule: Rule, sets: Iterable[LabelSet], profile: str) -> Iterato
 
 def _kept(name: str, before: str) -> str:
     start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
-    _, found, rest = before.partition(start)
-    text = rest.partition(end)[0] if found else ""
+    _, separator, rest = before.partition(start)
+    text = rest.partition(end)[0] if separator else ""
     return f"## {_TITLES[name]}\n\n{start}{text}{end}"
 
 
@@ -166,7 +166,7 @@ def _row(rule: Rule, sets: list[LabelSet], alertmanager: Mapping[str, Any], pack
 
 def _notified(labels: list[LabelSet], alertmanager: Mapping[str, Any]) -> str:
     """Each severity with its receivers: `critical: on-call, chat`."""
-    found = []
+    notified = []
     for severity in severities(labels):
         names: dict[str, None] = {}
         for label_set in labels:
@@ -175,5 +175,5 @@ def _notified(labels: list[LabelSet], alertmanager: Mapping[str, Any]) -> str:
                     delivery.receiver for delivery in deliveries(alertmanager, label_set)
                 )
         listed = ", ".join(name for name in names if name != "null")
-        found.append(f"{severity or 'as its fault'}: {listed}" if listed else severity)
-    return "; ".join(found)
+        notified.append(f"{severity or 'as its fault'}: {listed}" if listed else severity)
+    return "; ".join(notified)

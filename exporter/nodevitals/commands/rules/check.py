@@ -195,7 +195,7 @@ def _silences(file: RuleFile) -> Iterator[Silence]:
 
 
 def _rule_at(file: RuleFile, number: int) -> Rule | None:
-    """The rule that holds this line, or that starts below this line's block of comments."""
+    """The rule that contains this line, or that starts below this line's block of comments."""
     for rule in file.rules:
         if rule.first_line <= number <= rule.last_line:
             return rule

@@ -1,4 +1,4 @@
-"""Whether alerts have what people need from them: labels, annotations, a runbook, tests."""
+"""Checks that alerts have labels, annotations, a runbook and tests."""
 
 from __future__ import annotations
 

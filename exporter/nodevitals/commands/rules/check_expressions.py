@@ -1,6 +1,6 @@
-"""Whether expressions read what exists: metrics, labels, values, the scrape job, thresholds.
+"""Checks that everything that expressions read exists: metrics, labels, values, job, thresholds.
 
-Also PromQL that Prometheus 3 evaluates differently from Prometheus 2.
+Also finds PromQL that Prometheus 3 evaluates differently from Prometheus 2.
 https://prometheus.io/docs/prometheus/latest/migration/
 """
 
@@ -56,7 +56,7 @@ def _seconds(duration: str) -> float:
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
 
 
-# Prometheus or the scrape job sets these labels.
+# Labels that Prometheus or the scrape job sets.
 TARGET_LABELS = ("job", "instance", "cluster", "__name__")
 # Families of other exporters; their labels are not in the catalogue.
 FOREIGN = re.compile(
@@ -67,7 +67,7 @@ OF_THE_HUB = re.compile(r"nodevitals_(?:check|hub)_\w+")
 JOB = "nodevitals"
 HUB_JOB = "nodevitals-hub"
 THRESHOLD = "nodevitals:threshold"
-# How an alert finds that a threshold is missing.
+# How an alert detects a missing threshold.
 _WATCHED = re.compile(
     r'\babsent\s*\(\s*nodevitals:threshold\s*\{\s*job\s*=\s*""\s*,\s*threshold\s*=\s*"(\w+)"\s*(?:,\s*)?\}'
 )

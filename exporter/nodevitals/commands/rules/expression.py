@@ -1,7 +1,7 @@
-"""The metrics that a PromQL expression reads: text in, its selectors out.
+"""The metrics that a PromQL expression reads. In: its text. Out: its selectors.
 
-Not a parser: it finds names, label matchers and label lists, which is all that the checks need.
-promtool checks the syntax.
+This is no parser: it finds the names, label matchers and label lists that the checks need. promtool
+checks the syntax.
 """
 
 from __future__ import annotations
@@ -62,42 +62,42 @@ class Token(msgspec.Struct, frozen=True):
 
 def tokens(expression: str) -> list[Token]:
     """The tokens of an expression without its comments; those of the kind `end` close it."""
-    found = []
+    parsed = []
     line = counted = 0
     for match in _TOKEN.finditer(expression):
         kind = str(match.lastgroup)
         line += expression.count("\n", counted, match.start())
         counted = match.start()
         if kind != "comment":
-            found.append(Token(kind, match[0], line, match.start()))
-    # As many as a label matcher has tokens: an expression that breaks off can be read like others.
-    return [*found, *[Token("end", "", 0)] * 3]
+            parsed.append(Token(kind, match[0], line, match.start()))
+    # As many as a label matcher has tokens, so that a truncated expression needs no special case.
+    return [*parsed, *[Token("end", "", 0)] * 3]
 
 
 def selectors(expression: str) -> Iterator[Selector]:
     """Every selector of an expression."""
-    found = tokens(expression)
+    parsed = tokens(expression)
     position = 0
-    while position < len(found):
-        token, following = found[position], found[min(position + 1, len(found) - 1)]
+    while position < len(parsed):
+        token, following = parsed[position], parsed[min(position + 1, len(parsed) - 1)]
         position += 1
         if token.kind == "name" and token.text in LABEL_LISTS and following.text == "(":
-            while found[position].text not in (")", ""):
+            while parsed[position].text not in (")", ""):
                 position += 1
         elif token.kind == "name" and following.text != "(" and token.text not in WORDS:
             matchers: tuple[Matcher, ...] = ()
             if following.text == "{":
-                matchers, position = _matchers(found, position + 1)
+                matchers, position = _matchers(parsed, position + 1)
             yield Selector(token.text, matchers, token.line)
         elif token.text == "{":
-            matchers, position = _matchers(found, position)
+            matchers, position = _matchers(parsed, position)
             yield Selector("", matchers, token.line)
 
 
-def _matchers(found: list[Token], position: int) -> tuple[tuple[Matcher, ...], int]:
+def _matchers(parsed: list[Token], position: int) -> tuple[tuple[Matcher, ...], int]:
     matchers = []
-    while found[position].text not in ("}", ""):
-        label, operator, value = found[position : position + 3]
+    while parsed[position].text not in ("}", ""):
+        label, operator, value = parsed[position : position + 3]
         if label.kind == "name" and operator.text in _OPERATORS and value.kind == "string":
             matchers.append(Matcher(label.text, operator.text, value.text[1:-1]))
             position += 3
@@ -112,7 +112,7 @@ def unquoted(text: str) -> str:
         return text
     if text[0] == "`":
         return text[1:-1]
-    return _ESCAPE.sub(lambda found: {"n": "\n", "t": "\t"}.get(found[1], found[1]), text[1:-1])
+    return _ESCAPE.sub(lambda match: {"n": "\n", "t": "\t"}.get(match[1], match[1]), text[1:-1])
 
 
 def prometheus_seconds(duration: str) -> float:

@@ -1,9 +1,7 @@
 """`nodevitals rules render`: write the rules of a site, or print sampled rules.
 
-With --output, the shipped rules with the site's values, and the sampled rules of FILE in
-custom.yaml; without, these on stdout.
-
-Writes rendered files to a folder, over what an earlier run wrote and nothing else.
+With --output, it writes the shipped rules with the site's values, and the sampled rules of FILE to
+custom.yaml; without, it prints the latter. In the folder, only files of earlier runs are replaced.
 """
 
 from __future__ import annotations

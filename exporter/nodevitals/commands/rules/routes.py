@@ -1,6 +1,6 @@
-"""Alertmanager's routes: a configuration and an alert's labels in, the receivers out.
+"""Alertmanager's routes. In: a configuration and an alert's labels. Out: the receivers.
 
-Only by matchers: the time of day and what else fires at the same time are not considered.
+Only matchers are considered, not the time of day or other alerts that fire at the same time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ SOME = "some value"
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """A receiver, the time after which it is notified, and the names of the intervals in which it
-    is or is not.
+    """A receiver, the time after which it is notified, and the names of the time intervals in which
+    it is active or muted.
     """
 
     receiver: str
@@ -31,7 +31,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 def deliveries(config: Mapping[str, Any], labels: Mapping[str, str]) -> list[Delivery]:
-    """Who is notified of an alert with these labels, in the order of the routes."""
+    """The receivers that are notified of an alert with these labels, in the order of the routes."""
     return list(_walk(config["route"], labels, {"group_wait": "30s"}))
 
 
@@ -80,7 +80,7 @@ def _matches(route: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 def _matchers(route: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Label, operator and value of each matcher, in the form of today and in those before 0.22."""
+    """Label, operator and value of each matcher, in the current form or in those before 0.22."""
     for text in route.get("matchers") or ():
         for match in _parsed(str(text)):
             yield match["label"], match["operator"], match["value"]
@@ -91,13 +91,13 @@ def _matchers(route: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 def _parsed(text: str) -> list[re.Match[str]]:
     """The matchers of a text. Raises ValueError where it has none."""
-    found = list(_MATCHER.finditer(text))
-    if not found:
+    matchers = list(_MATCHER.finditer(text))
+    if not matchers:
         plain = _UNQUOTED.fullmatch(text)
-        found = [plain] if plain else []
-    if not found:
+        matchers = [plain] if plain else []
+    if not matchers:
         raise ValueError(f"{text!r} is not a matcher")
-    return found
+    return matchers
 
 
 def holds(operator: str, pattern: str, value: str) -> bool:

@@ -79,48 +79,48 @@ class _TestsShape(msgspec.Struct):
     tests: Optional[list[_TestShape]] = None
 
 
-def read_rules(folder: Path, found: list[Finding]) -> tuple[RuleFile, ...]:
-    """The rule files of a folder; what cannot be read is added to `found`."""
+def read_rules(folder: Path, findings: list[Finding]) -> tuple[RuleFile, ...]:
+    """The rule files of a folder; files that cannot be read are added to `findings`."""
     paths = sorted(folder.glob("*.yaml"))
     if not paths:
-        found.append(Finding(str(folder), 0, "file/missing", "", "no rule file (*.yaml) here"))
+        findings.append(Finding(str(folder), 0, "file/missing", "", "no rule file (*.yaml) here"))
     files = []
     for path in paths:
-        file = parse_rules(path, _read(path, found), found)
+        file = parse_rules(path, _read(path, findings), findings)
         if file is not None:
             files.append(file)
     return tuple(files)
 
 
-def parse_rules(path: Path, text: bytes, found: list[Finding]) -> RuleFile | None:
-    """The rule file with this text; None where it has no rules, or with what is added to `found`
-    is not one.
+def parse_rules(path: Path, text: bytes, findings: list[Finding]) -> RuleFile | None:
+    """The rule file with this text; None where it has no rules, or, with a finding added to
+    `findings`, is no rule file.
     """
-    shape = _shape(path, text, _RulesShape, found)
+    shape = _shape(path, text, _RulesShape, findings)
     return _rule_file(str(path), text, shape) if text and shape is not None else None
 
 
-def read_tests(folder: Path, found: list[Finding]) -> dict[str, set[bool]]:
+def read_tests(folder: Path, findings: list[Finding]) -> dict[str, set[bool]]:
     """For each alert that tests/ names: whether a test expects it firing (True), silent (False)."""
     tested: dict[str, set[bool]] = {}
     for path in sorted((folder / "tests").glob("*.yaml")):
-        shape = _shape(path, _read(path, found), _TestsShape, found)
+        shape = _shape(path, _read(path, findings), _TestsShape, findings)
         for test in (shape.tests if shape else None) or ():
             for case in test.alert_rule_test or ():
                 tested.setdefault(case.alertname, set()).add(bool(case.exp_alerts))
     return tested
 
 
-def _read(path: Path, found: list[Finding]) -> bytes:
+def _read(path: Path, findings: list[Finding]) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
-        found.append(Finding(str(path), 0, "file/invalid", "", message))
+        findings.append(Finding(str(path), 0, "file/invalid", "", message))
         return b""
 
 
-def _shape(path: Path, text: bytes, shape: type[_Shape], found: list[Finding]) -> _Shape | None:
+def _shape(path: Path, text: bytes, shape: type[_Shape], findings: list[Finding]) -> _Shape | None:
     """The document as a shape; None where it is empty or is not that."""
     try:
         document = parse_yaml(text)
@@ -130,7 +130,7 @@ def _shape(path: Path, text: bytes, shape: type[_Shape], found: list[Finding]) -
     except DocumentError as error:
         problems = error.problems
     for problem in problems:
-        found.append(Finding(str(path), problem.line, "file/invalid", "", str(problem)))
+        findings.append(Finding(str(path), problem.line, "file/invalid", "", str(problem)))
     return None
 
 
@@ -180,7 +180,7 @@ def _items(node: yaml.Node | None) -> list[yaml.Node]:
 
 
 def _first_text_line(node: yaml.Node) -> int:
-    """A block (| or >) starts on the line below its mark."""
+    """The line of a scalar's text: a block (| or >) starts on the line below its indicator."""
     block = isinstance(node, yaml.ScalarNode) and node.style in ("|", ">")
     return int(node.start_mark.line) + (2 if block else 1)
 

@@ -57,23 +57,25 @@ def parse(text: bytes) -> tuple[SampledRule, ...]:
 
 def problems_of(rules: tuple[SampledRule, ...]) -> list[Problem]:
     """What the types do not check: names, and intervals too short for a sample."""
-    found = []
+    problems = []
     seen: set[str] = set()
     for number, rule in enumerate(rules):
         if not _NAME.fullmatch(rule.name):
-            found.append(
+            problems.append(
                 Problem(f"rules[{number}].name", f"{rule.name!r} is not a valid alert name")
             )
         if rule.name in seen:
-            found.append(
+            problems.append(
                 Problem(f"rules[{number}].name", f"another rule is also named {rule.name}")
             )
         seen.add(rule.name)
         if rule.samples < 1:
-            found.append(Problem(f"rules[{number}].interval", "shorter than the step: no sample"))
+            problems.append(
+                Problem(f"rules[{number}].interval", "shorter than the step: no sample")
+            )
         if not rule.query_expression.strip():
-            found.append(Problem(f"rules[{number}].query_expression", "empty"))
-    return found
+            problems.append(Problem(f"rules[{number}].query_expression", "empty"))
+    return problems
 
 
 def render(rules: tuple[SampledRule, ...]) -> str:

@@ -116,7 +116,7 @@ def _none(_: Mapping[str, str]) -> tuple[str, ...]:
 
 
 class _Progress:
-    """One line on a terminal that is written over; nothing elsewhere."""
+    """Shows the progress in one line of a terminal; elsewhere it prints nothing."""
 
     def __init__(self, shown: bool) -> None:
         self._shown = shown

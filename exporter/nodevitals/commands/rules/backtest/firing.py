@@ -1,4 +1,4 @@
-"""When alerts would have fired: a server and the questions in; episodes and what is unknown out."""
+"""Finds when alerts would have fired. In: a server and questions. Out: episodes and unknowns."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Episode(msgspec.Struct, frozen=True):
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """What the history does not answer of an alert: before `until`, or (None) at any time."""
+    """A time for which an alert cannot be evaluated: before `until`, or always (None)."""
 
     alert: str
     severity: str
@@ -51,7 +51,7 @@ class Unknown(msgspec.Struct, frozen=True):
 
 
 class Answers(msgspec.Struct):
-    """What the server answered."""
+    """The answers of the server."""
 
     span: Span
     """As asked for, or from where the history begins."""
@@ -76,7 +76,7 @@ def ask(
     lead = max((question.lead_seconds for question in questions), default=0.0)
     begin = _before(span, lead)
     gaps = _gaps(server, begin, span)
-    if gaps and gaps[0][0] == begin:  # without targets, an alert on their absence would fire
+    if gaps and gaps[0][0] == begin:  # without targets, alerts on missing targets would fire
         begin = gaps.pop(0)[1]
         span = msgspec.structs.replace(span, start=max(begin, span.start))
     answers = Answers(span, [gap for gap in gaps if gap[1] > span.start])
@@ -155,7 +155,7 @@ def fired(stretches: Iterable[Interval], wait: float, keep_firing: float) -> Ite
 
 
 def _constant(series: TimeSeries, step: float) -> Iterator[Interval]:
-    """The stretches in which a series has a sample at every step; a sample lasts for one."""
+    """The stretches with a sample of the series at every step; a sample lasts one step."""
     start = previous = series.values[0][0]
     for time, _ in series.values[1:]:
         if time > previous + 1.5 * step:

@@ -50,7 +50,7 @@ def add_to(actions: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
-    # requests takes 36 ms and 7 MiB: no other command should pay for it.
+    # requests takes 36 ms and 7 MiB, which other commands do not need.
     command = import_module("nodevitals.commands.rules.backtest.command")
     status: int = command.run(options)
     return status

@@ -1,7 +1,7 @@
-"""What the server is asked for each alert: rules in; expressions, labels and waits out.
+"""The queries for each alert. In: rules. Out: expressions, labels and waits.
 
-An alert on a recorded series alone, such as `nodevitals:fault{fault="…"}`, is asked as the
-expressions that record it: a server that never had the rules can answer those.
+For an alert on a recorded series alone, such as `nodevitals:fault{fault="…"}`, the expressions that
+record it are queried: a server that never had the rules can answer them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Question(msgspec.Struct, frozen=True):
     """Names that the exporters expose."""
 
     def labels_of(self, series: Mapping[str, str]) -> dict[str, str] | None:
-        """The labels of the alert that a series raises; None where the alert does not read it."""
+        """The labels of the alert for a series; None where the alert does not read the series."""
         labels = {name: value for name, value in series.items() if name != "__name__"}
         first, last = self.labels
         labels.update(first)
@@ -104,7 +104,7 @@ def _questions(alert: Rule, records: Mapping[str, Sequence[Rule]]) -> Iterator[Q
 def _sources(
     alert: Rule, records: Mapping[str, Sequence[Rule]]
 ) -> Iterator[tuple[str, dict[str, str], tuple[Matcher, ...]]]:
-    """The expressions that an alert stands for, with the labels that their rules add."""
+    """The expressions that an alert evaluates, with the labels that their rules add."""
     selector = next(selectors(alert.expression), None)
     rules = records.get(selector.name, ()) if selector else ()
     if selector is None or not rules or not _SELECTOR.fullmatch(alert.expression.strip()):
@@ -117,17 +117,17 @@ def _sources(
 
 
 def _with_constants(expression: str, records: Mapping[str, Sequence[Rule]]) -> str:
-    """An expression with the value of each threshold in the place of its recorded series."""
+    """An expression in which the value of each threshold replaces its recorded series."""
 
-    def value(found: re.Match[str]) -> str:
-        selector = next(selectors(found[0]))
+    def value(match: re.Match[str]) -> str:
+        selector = next(selectors(match[0]))
         rules = [
             rule
             for rule in records.get(selector.name, ())
             if matches(selector.matchers, rule.labels)
         ]
         is_constant = len(rules) == 1 and _CONSTANT.fullmatch(rules[0].expression.strip())
-        return rules[0].expression.strip() if is_constant else found[0]
+        return rules[0].expression.strip() if is_constant else match[0]
 
     return _WITH_MATCHERS.sub(value, expression)
 
@@ -142,4 +142,4 @@ def matches(matchers: Sequence[Matcher], labels: Mapping[str, str]) -> bool:
 
 def _expanded(template: str, labels: Mapping[str, str]) -> str:
     """The value of an alert's label; `{{ $labels.x }}` is the only template that is known."""
-    return _LABEL.sub(lambda found: labels.get(found[1], ""), template)
+    return _LABEL.sub(lambda match: labels.get(match[1], ""), template)

@@ -1,4 +1,4 @@
-"""What a back-test found: episodes in; figures, worst first, and tables for people out."""
+"""The report of a back-test. In: episodes. Out: figures, worst first, and tables for people."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SEVERITIES = ("critical", "warning", "info", "")
 
 
 class Figures(msgspec.Struct):
-    """Of one alert or one instance."""
+    """The figures of one alert or one instance."""
 
     name: str
     severity: str

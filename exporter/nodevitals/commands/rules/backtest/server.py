@@ -1,6 +1,6 @@
 """Prometheus' HTTP API: expressions in, series over time out, within the server's limits.
 
-A query that the server refuses as too large is asked again in halves.
+A query that the server refuses as too large is repeated in halves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RETRY = Retry(
     allowed_methods=None,
     raise_on_status=False,
 )
-# What Prometheus, Thanos and Mimir say to a query that a shorter one may pass.
+# Errors of Prometheus, Thanos and Mimir for a query that is too large; a shorter one may pass.
 _TOO_LARGE = (
     *("maximum resolution", "too many samples", "limit", "exceeded maximum", "too large"),
     *("max-samples", "max_samples", "timed out", "timeout", "context deadline"),
@@ -39,7 +39,7 @@ class ServerError(Exception):
 
 
 class RefusedError(ServerError):
-    """The server answers, and refuses this query."""
+    """The server answered, but refused this query."""
 
 
 class TimeSeries(msgspec.Struct):
@@ -50,7 +50,7 @@ class TimeSeries(msgspec.Struct):
 
 
 class Cost(msgspec.Struct):
-    """What a back-test has cost the server so far; `seconds` is the time until its answers."""
+    """The load that a back-test caused so far; `seconds` is the time until the answers."""
 
     queries: int = 0
     seconds: float = 0.0
@@ -75,7 +75,7 @@ class _TooLargeError(ServerError):
 
 
 class Server:
-    """A Prometheus, or what has its API."""
+    """A Prometheus, or another server with its API."""
 
     def __init__(self, url: str, timeout_seconds: float) -> None:
         self._url = url.rstrip("/")

@@ -133,7 +133,7 @@ def setting_keys(settings: Settings, referenced: AbstractSet[str]) -> list[Conve
 
 
 def _used(settings: Settings, setting: Setting) -> tuple[str, str]:
-    """What a known setting became, and otherwise why it became nothing."""
+    """What a known setting was converted to, or why it was not."""
     name, value = setting.name, setting.value
     if name in _MAIL:
         return (f"{ALERTMANAGER_OUT}: mail", "") if settings.text(name) else ("", "empty")

@@ -1,1 +1,1 @@
-"""A site's choices: values and the shipped rules in, rule files that a Prometheus loads out."""
+"""Applies a site's values to the shipped rules: the result is rule files for Prometheus."""

@@ -1,4 +1,4 @@
-"""Whether values fit the rules that they change: values and a pack in, every problem out."""
+"""Checks that values fit the rules that they change. In: values and a pack. Out: every problem."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _URL = re.compile(r"https?://[^\s\"'\\{}]+")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 # Routes, inhibitions and templates compare these.
 _OWN_LABELS = ("alertname", "severity", "component", "fault", "action", "scope")
-# While the first fires, the second mutes the alerts that it stands for.
+# While the first alert fires, the second mutes the alerts that the first replaces.
 MUTED_BY = {"FleetIncident": "InsideFleetIncident"}
 
 
@@ -59,8 +59,10 @@ def _problems(values: Values, pack: Pack) -> Iterator[Problem]:
     yield from _mute_problems(values.alerts)
 
 
-def _threshold_problems(path: str, found: Mapping[str, float], pack: Pack) -> Iterator[Problem]:
-    for name, value in found.items():
+def _threshold_problems(
+    path: str, thresholds: Mapping[str, float], pack: Pack
+) -> Iterator[Problem]:
+    for name, value in thresholds.items():
         if name not in pack.thresholds:
             yield Problem(f"{path}.{name}", _unknown("threshold", name, pack.thresholds))
         elif not math.isfinite(value) or value < 0:
@@ -70,7 +72,7 @@ def _threshold_problems(path: str, found: Mapping[str, float], pack: Pack) -> It
 
 
 def names_in_use(pack: Pack) -> set[str]:
-    """What a site's label cannot be named: everything that has a name in the rules."""
+    """The names that a site's label cannot have: all names in the rules."""
     used = {
         token.text.strip("\"'`")
         for rule in pack.rules
@@ -99,12 +101,14 @@ def _alert_problems(key: str, changes: AlertValues, pack: Pack) -> Iterator[Prob
         yield Problem(path, _unknown("alert", name, {rule.name for rule in pack.alerts}))
         return
     faults = recorded_faults(pack.rules)
-    found = [severities(label_sets(rule, faults)) for rule in rules]
-    if slash and [severity] not in found:
-        shared = "; one rule has them all" if any(severity in problem for problem in found) else ""
-        known = ", ".join(sorted({one for several in found for one in several}))
+    shipped = [severities(label_sets(rule, faults)) for rule in rules]
+    if slash and [severity] not in shipped:
+        shared = (
+            "; one rule has them all" if any(severity in problem for problem in shipped) else ""
+        )
+        known = ", ".join(sorted({level for several in shipped for level in several}))
         yield Problem(path, f"no rule of {name} has only this severity (found: {known}{shared})")
-    if changes.severity is not None and any("none" in several for several in found):
+    if changes.severity is not None and any("none" in several for several in shipped):
         yield Problem(
             f"{path}.severity",
             f"{name} has no receiver: it mutes others or shows that alerting works",

@@ -42,14 +42,14 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_pack(folder: Path) -> Pack:
     """Read a folder of rules. Raises CommandError with every file that cannot be used."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     files = {}
     for path in sorted(folder.glob("*.yaml")):
-        file = read_text(path, path.read_bytes().decode(errors="replace"), found)
+        file = read_text(path, path.read_bytes().decode(errors="replace"), findings)
         if file is not None:
             files[path.name] = file
-    if found:
-        raise CommandError("\n".join(map(str, found)), FOUND_WRONG)
+    if findings:
+        raise CommandError("\n".join(map(str, findings)), FOUND_WRONG)
     if not files:
         raise CommandError(f"{folder}: no rule file (*.yaml) here; name a folder with --rules")
     pages = sorted((folder / "runbooks").rglob("*.md"))
@@ -66,6 +66,6 @@ def read_pack(folder: Path) -> Pack:
     )
 
 
-def read_text(path: Path, text: str, found: list[Finding]) -> RuleFile | None:
-    """A rule file from its text; what is wrong with it is added to `found`."""
-    return parse_rules(path, text.encode(), found)
+def read_text(path: Path, text: str, findings: list[Finding]) -> RuleFile | None:
+    """A rule file from its text; its problems are added to `findings`."""
+    return parse_rules(path, text.encode(), findings)

@@ -1,9 +1,9 @@
-"""Thresholds of the nodes of a pool: an expression in, the same with the pools' values out.
+"""Inserts the thresholds of pools into an expression.
 
 `LEFT > on () group_left () nodevitals:threshold{job="", threshold="x"}` compares every node with
-one value. With pools, a node that has a value of its own is compared with that, and every other
-series with the value for all: a node without `nodevitals_node_info`, or a shared filesystem, keeps
-its alert.
+one value. With pools, a node of a pool is compared with the pool's value, and every other series
+with the common value: a node without `nodevitals_node_info`, or a shared filesystem, keeps its
+alert.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ def with_pools(expression: str, thresholds: Collection[str]) -> str:
     """The expression with the values of pools in the comparisons with these thresholds."""
     position = 0
     while True:
-        found = (
+        comparisons = (
             comparison for comparison in _comparisons(expression) if comparison.operator >= position
         )
-        one = next((each for each in found if each.threshold in thresholds), None)
-        if one is None:
+        comparison = next(
+            (comparison for comparison in comparisons if comparison.threshold in thresholds), None
+        )
+        if comparison is None:
             return expression
-        new = _with_pool(expression, one)
-        position = one.left + len(new)
-        expression = expression[: one.left] + new + expression[one.end :]
+        new = _with_pool(expression, comparison)
+        position = comparison.left + len(new)
+        expression = expression[: comparison.left] + new + expression[comparison.end :]
 
 
 def _with_pool(expression: str, comparison: _Comparison) -> str:
@@ -61,8 +63,8 @@ def _with_pool(expression: str, comparison: _Comparison) -> str:
 
 
 def pool_problem(threshold: str, rules: Sequence[Rule]) -> str:
-    """Why a threshold cannot differ by pool; '' where it can: every use of it compares a value of
-    a node, as instance.
+    """Why a threshold cannot differ by pool; '' where it can: every expression that uses it must
+    compare series with the label instance.
     """
     compared = 0
     for rule in rules:
@@ -75,13 +77,15 @@ def pool_problem(threshold: str, rules: Sequence[Rule]) -> str:
         uses -= len(re.findall(absent, rule.expression))
         if not uses:
             continue
-        found = [
+        comparisons = [
             comparison
             for comparison in _comparisons(rule.expression)
             if comparison.threshold == threshold
         ]
-        lefts = [rule.expression[one.left : one.operator] for one in found]
-        if len(found) < uses or not all(_has_instance(left, rules, ()) for left in lefts):
+        lefts = [
+            rule.expression[comparison.left : comparison.operator] for comparison in comparisons
+        ]
+        if len(comparisons) < uses or not all(_has_instance(left, rules, ()) for left in lefts):
             return (
                 f"{rule.labels.get('fault', rule.name)} compares it with a value of more than one "
                 "node: it cannot differ by pool, set it in thresholds"
@@ -91,26 +95,26 @@ def pool_problem(threshold: str, rules: Sequence[Rule]) -> str:
 
 
 def _comparisons(expression: str) -> Iterator[_Comparison]:
-    found = tokens(expression)
-    for index, token in enumerate(found):
+    parsed = tokens(expression)
+    for index, token in enumerate(parsed):
         if token.kind != "operator" or token.text not in _COMPARISONS:
             continue
-        after = index + (2 if found[index + 1].text == "bool" else 1)
-        text = "".join(one.text for one in found[after : after + _TAIL_TOKENS])
+        after = index + (2 if parsed[index + 1].text == "bool" else 1)
+        text = "".join(following.text for following in parsed[after : after + _TAIL_TOKENS])
         match = _TAIL.match(text)
         if match:
-            last = next(at for at in range(after, len(found)) if found[at].text == "}")
-            start = found[_left_operand(found, index)].start
+            last = next(at for at in range(after, len(parsed)) if parsed[at].text == "}")
+            start = parsed[_left_operand(parsed, index)].start
             yield _Comparison(
-                match[2], start, token.start, found[after].start, found[last].start + 1
+                match[2], start, token.start, parsed[after].start, parsed[last].start + 1
             )
 
 
-def _left_operand(found: Sequence[Token], index: int) -> int:
-    """Where the left operand of a comparison begins: and, or and unless bind less than it."""
+def _left_operand(parsed: Sequence[Token], index: int) -> int:
+    """The index at which the left operand of a comparison begins; and, or and unless end it."""
     depth = 0
     for at in range(index - 1, -1, -1):
-        text, kind = found[at].text, found[at].kind
+        text, kind = parsed[at].text, parsed[at].kind
         if kind == "operator" and text in (")", "}"):
             depth += 1
         elif kind == "operator" and text in ("(", "{", ",") and depth == 0:
@@ -118,27 +122,27 @@ def _left_operand(found: Sequence[Token], index: int) -> int:
         elif kind == "operator" and text in ("(", "{"):
             depth -= 1
         elif kind == "name" and text in ("and", "or", "unless") and depth == 0:
-            return _after_matching(found, at + 1)
+            return _after_matching(parsed, at + 1)
     return 0
 
 
-def _after_matching(found: Sequence[Token], at: int) -> int:
+def _after_matching(parsed: Sequence[Token], at: int) -> int:
     """The token after an `on (…)` or `ignoring (…)`, if there is one."""
-    if found[at].text not in ("on", "ignoring"):
+    if parsed[at].text not in ("on", "ignoring"):
         return at
-    return next(each for each in range(at, len(found)) if found[each].text == ")") + 1
+    return next(index for index in range(at, len(parsed)) if parsed[index].text == ")") + 1
 
 
 def _has_instance(expression: str, rules: Sequence[Rule], within: tuple[str, ...]) -> bool:
-    """Whether series of this expression have the label instance. A recorded name has it where one
-    of its rules does: the other series keep the value for all.
+    """Whether series of this expression have the label instance. A recorded series has it where one
+    of its rules has: other series are compared with the common value.
     """
-    found = tokens(expression)
-    for at, token in enumerate(found):
+    parsed = tokens(expression)
+    for at, token in enumerate(parsed):
         if token.text not in ("by", "without") or token.kind != "name":
             continue
-        end = next(each for each in range(at, len(found)) if found[each].text in (")", ""))
-        labels = [one.text for one in found[at:end]]
+        end = next(index for index in range(at, len(parsed)) if parsed[index].text in (")", ""))
+        labels = [part.text for part in parsed[at:end]]
         if ("instance" in labels) != (token.text == "by"):
             return False
     for name in {selector.name for selector in selectors(expression)} - set(within):

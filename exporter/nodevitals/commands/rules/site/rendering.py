@@ -1,7 +1,6 @@
-"""Rules for a site: the pack and the values in, the texts of all files out.
+"""Renders the rules for a site. In: the pack and the values. Out: the texts of all files.
 
-Files are changed as text, not written anew from their values, so that comments, order and layout
-stay.
+Files are edited as text, so that comments, order and layout stay.
 """
 
 from __future__ import annotations
@@ -81,11 +80,11 @@ def _key(key: str, value: Any, indent: str) -> list[str]:
     text = yaml.safe_dump(
         value, default_flow_style=True, width=10**6, allow_unicode=True, sort_keys=False
     )
-    # A plain value is followed by the end of its document.
+    # PyYAML writes an end of document after a plain value.
     return [f"{indent}{key}: {text.partition(chr(10))[0]}"]
 
 
-# The first line of a file; sampled rules that are printed have another one.
+# The first line of a file; printed sampled rules have another one.
 HEAD = "# Made by `nodevitals rules render` of nodevitals "
 SAMPLED = "custom.yaml"
 # Findings of `rules check` that a site's own rules may have.
@@ -124,7 +123,7 @@ def render(
 
 
 def _with_default_numbers(values: Values) -> Values:
-    """The values with the shipped thresholds and waits, which the tests are about."""
+    """The values with the shipped thresholds and waits, which the tests need."""
     alerts = {
         name: msgspec.structs.replace(changes, wait=None, keep_firing_for=None)
         for name, changes in values.alerts.items()
@@ -144,10 +143,10 @@ def _rule_files(pack: Pack, values: Values, *, record_pools: bool = True) -> dic
 
 
 def _named(file: RuleFile, values: Values) -> RuleFile:
-    found: list[Finding] = []
-    named = read_text(Path(file.path), with_names("\n".join(file.lines), values), found)
+    findings: list[Finding] = []
+    named = read_text(Path(file.path), with_names("\n".join(file.lines), values), findings)
     if named is None:
-        raise CommandError("\n".join(map(str, found)), FOUND_WRONG)
+        raise CommandError("\n".join(map(str, findings)), FOUND_WRONG)
     return named
 
 
@@ -177,13 +176,13 @@ def _alert_values(values: Values, rule: Rule, sets: list[LabelSet]) -> dict[str,
     changes = changes_of(values, rule.name, sets[0].get("severity", ""))
     edit = severity_edit(values, rule, sets)
     labels = {**rule.labels, **edit.labels, **values.labels, **changes.labels}
-    found: dict[str, Any] = {"expr": edit.expression} if edit.expression else {}
+    keys: dict[str, Any] = {"expr": edit.expression} if edit.expression else {}
     for key, wait in (("for", changes.wait), ("keep_firing_for", changes.keep_firing_for)):
         if wait is not None:
-            found[key] = duration(wait) if wait else None
+            keys[key] = duration(wait) if wait else None
     if labels != rule.labels:
-        found["labels"] = labels
-    return found
+        keys["labels"] = labels
+    return keys
 
 
 def _pool_rules(values: Values, pack: Pack) -> str:

@@ -1,7 +1,7 @@
 """The severity of an alert at a site: the shipped one, the profile's, or that of the values file.
 
-The faults keep theirs: incidents and automation compare those. Only the alert, which decides who is
-notified, changes, and has the severity of its fault as `fault_severity`.
+Faults keep their severity, which incidents and automation compare. Only the alert, which decides
+about the receivers, changes; it has the severity of its fault as `fault_severity`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ONE_FAULT = re.compile(rf"{FAULT}\{{[^{{}}]*\}}")
 
 
 def changes_of(values: Values, name: str, severity: str) -> AlertValues:
-    """The changes of an alert: those of NAME/SEVERITY (the shipped one), or else of NAME."""
+    """The changes of an alert: those for NAME/SEVERITY (the shipped one), otherwise for NAME."""
     return values.alerts.get(f"{name}/{severity}") or values.alerts.get(name, _NONE)
 
 
@@ -48,7 +48,7 @@ class SeverityEdit(NamedTuple):
 
 
 def severity_edit(values: Values, rule: Rule, sets: Sequence[LabelSet]) -> SeverityEdit:
-    """What changes in a rule. Raises CommandError where it would have to be split."""
+    """The changes in a rule. Raises CommandError where the rule would have to be split."""
     before = [labels.get("severity", "") for labels in sets]
     # A rule with several severities is not changed by NAME/SEVERITY, which names another rule.
     chosen = changes_of(values, rule.name, before[0]).severity

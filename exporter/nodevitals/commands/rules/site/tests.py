@@ -1,7 +1,7 @@
 """promtool tests for the rules of a site.
 
-Tests are about the shipped thresholds and waits. They read the rendered rules; of a file in which a
-site changed such a number they read a copy with the shipped numbers, tests/defaults/.
+Tests need the shipped thresholds and waits. They read the rendered rules; where a site changed such
+a number in a file, they read a copy with the shipped numbers, tests/defaults/.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def _rule_file(path: str, changed: Collection[str]) -> str:
 
 
 def _expected(case: Mapping[str, Any], values: Values) -> list[dict[str, Any]]:
-    """The alerts that are expected at the site: of a fault with two severities that become one, the
-    alert of the more severe one.
+    """The alerts that are expected at the site. Where a fault's two severities become one, only the
+    alert of the more severe one is expected.
     """
     name = case["alertname"]
-    found: dict[str, dict[str, Any]] = {}
+    alerts: dict[str, dict[str, Any]] = {}
     for expected in sorted(case.get("exp_alerts") or (), key=_by_severity):
         labels = expected.get("exp_labels") or {}
         shipped = str(labels.get("severity", ""))
@@ -84,9 +84,9 @@ def _expected(case: Mapping[str, Any], values: Values) -> list[dict[str, Any]]:
         severity = severity_of(values, name, labels)
         own = {**labels, "severity": severity, **values.labels, **changes.labels}
         changed = {} if severity == shipped else {FAULT_SEVERITY: shipped}
-        one = {**expected, "exp_labels": {**own, **changed}}
-        found.setdefault(str(sorted(own.items())), one)
-    return list(found.values())
+        alert = {**expected, "exp_labels": {**own, **changed}}
+        alerts.setdefault(str(sorted(own.items())), alert)
+    return list(alerts.values())
 
 
 def _by_severity(expected: Mapping[str, Any]) -> int:

@@ -1,6 +1,6 @@
 """The values file of `nodevitals rules render`: YAML text in, typed values out.
 
-Its scrape job and URL of the runbooks are put in the text of rules and of tests.
+Its scrape job and the URL of the runbooks are inserted into the text of rules and tests.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def convert_values(document: SettingsDocument, problems: list[Problem]) -> Value
     return cast("Values | None", convert(document.values(), Values, "", problems))
 
 
-# job="nodevitals", or =~"|nodevitals" for that or none; also within a YAML string, where the quotes
-# are escaped.
+# job="nodevitals", or =~"|nodevitals" for this job or none; also in a YAML string with escaped
+# quotes.
 _MATCHER = re.compile(rf'\bjob(\s*(?:=~|!~|!=|=)\s*\\?"\|?)(?:{JOB})(\\?")')
 _KEY = re.compile(rf'\bjob: "?{JOB}"?(?=[,}}\s])')
 _PHRASE = re.compile(rf"\b(job must be named ){JOB}\b")
