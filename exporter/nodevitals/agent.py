@@ -1,7 +1,7 @@
-"""The running exporter: configuration, supervisor and web put together.
+"""The running exporter: it connects the configuration, the supervisor and the web server.
 
-The supervisor has the main thread, where signals arrive; the web has its own threads and reads
-only the published snapshot, a few numbers, and the result of a reload that it requested.
+The supervisor runs in the main thread, where signals arrive; the web server has its own threads and
+reads only the published snapshot, a few numbers, and the result of a reload that it requested.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from nodevitals.web.server import Server
 from nodevitals.wire import ProbeResult, Sample
 
 HEALTHY_TICK_SECONDS = 10.0
-# For a request to reload: a load that is under way ends first.
+# Time limit of a request to reload: a load in progress ends first.
 RELOAD_SECONDS = 2 * LOAD_SECONDS + 5.0
 STOP_SECONDS = 2.5
 SELF_SECONDS = 5.0
@@ -53,7 +53,7 @@ def new_supervisor(host: Host, clock: Clock | None = None) -> Supervisor:
 
 
 class LoadError(Exception):
-    """The configuration cannot be used; one line per problem. `invalid` where it was read."""
+    """The configuration cannot be used; one line per problem. `invalid`: its content is wrong."""
 
     def __init__(self, text: str, *, invalid: bool) -> None:
         super().__init__(text)
@@ -81,7 +81,7 @@ class Agent:
         self._self_due = 0.0
         self._log_handler: QueuedHandler | None = None
         self._server: Server | None = None
-        # Ends the main thread's sleep: for signals, and for requests of the web's threads.
+        # Wakes the main thread for signals, and for requests of the web server's threads.
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -119,7 +119,7 @@ class Agent:
         )
 
     def reload(self) -> str:
-        """Have the main thread reload; '' or what is wrong (any thread)."""
+        """Make the main thread reload. Returns '' or the problems (any thread)."""
         answer: queue.Queue[str] = queue.Queue(1)
         self._reloads.put(answer)
         with contextlib.suppress(BlockingIOError):  # full: the main thread wakes anyway
@@ -130,8 +130,8 @@ class Agent:
             return f"no result within {RELOAD_SECONDS:g} s"
 
     def start_fork_server(self) -> None:
-        """Start it before there is any thread, and before anything is read that workers must not
-        know.
+        """Start the fork server, before there is any thread, and before secrets are read that
+        workers must not have.
         """
         self._supervisor.processes.start(fork=threading.active_count() == 1)
 
@@ -150,7 +150,7 @@ class Agent:
         return access_of(loaded.web)
 
     def serve(self, server: Server, log_handler: QueuedHandler) -> None:
-        """Run until SIGTERM or SIGINT; then everything that was started ends."""
+        """Run until SIGTERM or SIGINT; then end everything that was started."""
         self._log_handler, self._server = log_handler, server
         supervisor = self._supervisor
         first, self._first = self._first, Loaded()
@@ -170,8 +170,8 @@ class Agent:
         self._stop()
 
     def handle_signals(self) -> None:
-        """From now on SIGTERM and SIGINT end `serve`, and SIGHUP reloads. To be called before the
-        port is open: a client that sees it may send them.
+        """Install the signal handlers: SIGTERM and SIGINT end `serve`, SIGHUP reloads. Call this
+        before the port is open: a client that connects may send a signal.
         """
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -185,7 +185,9 @@ class Agent:
         self._hangup = True
 
     def _handle_reloads(self) -> None:
-        """Start to load what was requested; during a load, afterwards: the files may differ."""
+        """Start a requested load. During a load, start another one afterwards: the files may have
+        changed.
+        """
         loader = self._supervisor.loader
         if loader.busy or (self._reloads.empty() and not self._hangup):
             return
@@ -202,7 +204,7 @@ class Agent:
         loader.start(self._files, done)
 
     def _apply(self, loaded: Loaded) -> str:
-        """Use what was loaded; what has errors changes nothing. '' or the errors."""
+        """Use a loaded configuration; one with errors changes nothing. Returns '' or the errors."""
         errors = loaded.errors
         try:
             access = access_of(loaded.web)
@@ -230,7 +232,7 @@ class Agent:
         return ""
 
     def _show_self(self) -> None:
-        """The agent's own families."""
+        """Expose the agent's own families."""
         self._self_due = time.monotonic() + SELF_SECONDS
         families = self._supervisor.snapshot.families
         log_handler, server = self._log_handler, self._server
@@ -255,12 +257,12 @@ class Agent:
         self._supervisor.snapshot.put(Source("agent", "", "self"), lines)
 
     def _stop(self) -> None:
-        """Close the port, flush what must not be lost, end every process; never longer than
-        STOP_SECONDS and what the kernel takes.
+        """Close the port, write what must not be lost, and end every process, within STOP_SECONDS
+        and the time that the kernel needs.
         """
         log.info("stopping")
         if self._server is not None:
-            # shutdown() waits for the accept loop, seconds at most: not on this thread.
+            # shutdown() waits for the accept loop, at most some seconds: not in this thread.
             threading.Thread(target=self._server.shutdown, daemon=True).start()
             self._server.socket.close()
         self._supervisor.flush()
@@ -277,7 +279,7 @@ def _node_info(labels: dict[str, str]) -> bytes:
 
 
 def _resident_bytes() -> int | None:
-    """None where it cannot be read, as without a free descriptor."""
+    """The agent's resident memory; None where it cannot be read, as without a free descriptor."""
     try:
         with open("/proc/self/statm", encoding="ascii") as handle:
             return int(handle.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -291,7 +293,7 @@ def _drain(descriptor: int) -> None:
 
 
 def run_once(host: Host, config: Config, name: str) -> tuple[str, dict[str, ProbeResult]]:
-    """Run one probe's targets once each. The exposition text, and each target's last result."""
+    """Run each target of one probe once. Returns the exposition text, and each last result."""
     text, results = run_probes(host, config, [name])
     return text, {target: result for (_, target), result in results.items()}
 
@@ -299,8 +301,8 @@ def run_once(host: Host, config: Config, name: str) -> tuple[str, dict[str, Prob
 def run_probes(
     host: Host, config: Config, names: Iterable[str], seconds: float = math.inf
 ) -> tuple[str, dict[tuple[str, str], ProbeResult]]:
-    """Run the targets of these probes once each, for some seconds at most. The exposition text, and
-    the result of each target that has ended by then, by probe and target.
+    """Run each target of these probes once, for at most `seconds`. Returns the exposition text, and
+    the results of the targets that have ended by then, by probe and target.
     """
     supervisor = new_supervisor(host)
     supervisor.journal.requeue()

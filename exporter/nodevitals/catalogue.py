@@ -1,7 +1,7 @@
 """Every family that the exporter can expose, and every probe that fills them.
 
-The one source for the rendered headers, docs/METRICS.md and the contract tests. Families of the
-probes stand beside the code that fills them; here are only those of the agent itself.
+The rendered headers, docs/METRICS.md and the contract tests are made from it. The families of a
+probe are declared beside the code that fills them; only those of the agent itself are here.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ def _kinds() -> list[type[Probe]]:
 
 
 def all_families() -> dict[str, Family]:
-    """Every family by name. Raises ValueError when two probes declare one name differently."""
-    found: dict[str, Family] = {}
+    """Every family by name. Raises ValueError where two probes declare a name differently."""
+    families: dict[str, Family] = {}
     owned = (family for kind in _kinds() for family in kind.families)
     for family in (*AGENT_FAMILIES, *PUSHED, *owned):
-        if found.setdefault(family.name, family) != family:
+        if families.setdefault(family.name, family) != family:
             raise ValueError(f"family {family.name} is declared twice, differently")
-    return dict(sorted(found.items()))
+    return dict(sorted(families.items()))
 
 
 def hub_families() -> dict[str, Family]:
@@ -128,15 +128,15 @@ def state_types() -> dict[str, Any]:
 
 
 def preload() -> None:
-    """Import what workers need, so that a fork has it: but for a site's own probes."""
+    """Import what workers need, except a site's own probes, so that forks share it."""
     all_families()
-    for name in ("ascii", "idna"):  # files of the kernel; each look-up of a name
+    for name in ("ascii", "idna"):  # for files of the kernel; for each look-up of a host name
         importlib.import_module(f"encodings.{name}")
     _preload(kind for kind in probes.registered().values() if probes.is_own(kind))
 
 
 def preload_of_site() -> bool:
-    """The same for a site's own probes, never in the agent. Whether there are any."""
+    """Import what a site's own probes need, never in the agent. Returns whether there are any."""
     kinds = [kind for kind in probes.registered().values() if not probes.is_own(kind)]
     _preload(kinds)
     return bool(kinds)
@@ -144,7 +144,7 @@ def preload_of_site() -> bool:
 
 def _preload(kinds: Iterable[type[Probe]]) -> None:
     for kind in kinds:
-        # One that cannot preload fails in its own worker, with its trace.
+        # A probe that cannot preload fails in its own worker, with a traceback.
         with contextlib.suppress(Exception):
             kind.preload()
 

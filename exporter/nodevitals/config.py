@@ -1,7 +1,7 @@
 """The agent's settings: YAML text in, a `Config` out.
 
-Every probe declares its own Settings; this module has only what all of them share. A file that
-does not fit is refused whole, with every problem and its path (`document.py`).
+Every probe declares its own Settings; this module has only what all of them share. An invalid file
+is refused as a whole, with every problem and its path (`document/`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nodevitals.quantities import Seconds
 
 _LABEL_REMEDY = "use letters, digits and _, no digit first and no __"
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-# Prometheus sets these on every series; labels of the same name become exported_…
+# Prometheus sets these labels on every series, and renames exposed ones to exported_…
 _TAKEN_LABELS = ("instance", "job", "cluster")
 
 
@@ -79,7 +79,7 @@ def parse(text: bytes, probes: Mapping[str, type[Probe]]) -> Config:
 
 
 def check(text: bytes, probes: Mapping[str, type[Probe]]) -> tuple[Config, list[Problem]]:
-    """The Config of `parse`, and what works in another way than the file may suggest."""
+    """The Config of `parse`, and warnings about settings that work in another way than expected."""
     from nodevitals.document import SettingsDocument
 
     document = SettingsDocument(text)
@@ -114,19 +114,19 @@ def _convert_probes(
         if name not in probes:
             text = f"unknown probe; use one of {', '.join(sorted(probes))}{meant(name, probes)}"
             problems.append(Problem(f"probes.{name}", text))
-    found = {}
+    converted = {}
     for name, kind in probes.items():
         section = {} if sections.get(name) is None else sections[name]
         if kind.unusable:  # its settings cannot be checked, and it fails in each run anyway
             section = {}
         settings = convert(section, kind.Settings, f"probes.{name}", problems)
         if settings is not None:
-            settings = found[name] = _with_default(settings, kind, section)
+            settings = converted[name] = _with_default(settings, kind, section)
             problems.extend(
                 Problem(f"probes.{name}.{problem.path}", problem.message)
                 for problem in settings.problems()
             )
-    return found
+    return converted
 
 
 def _with_default(
@@ -141,7 +141,7 @@ def _with_default(
 
 class _Timed(NamedTuple):
     """A mapping of the file with the keys of a TargetTiming: a probe's section or one of its
-    targets. `raw` is what is written there, `probe` the settings of its probe.
+    targets. `raw` is the mapping as written, `probe` the settings of its probe.
     """
 
     path: str
@@ -150,7 +150,7 @@ class _Timed(NamedTuple):
     probe: ProbeSettings
 
     def inherited(self, defaults: Defaults) -> Timing:
-        """The timing that it changes."""
+        """The timing that the mapping changes."""
         is_probe = self.own is self.probe
         return defaults.timing if is_probe else defaults.timing.changed_by(self.probe)
 
@@ -171,7 +171,7 @@ def _timed(settings: Mapping[str, ProbeSettings], sections: Mapping[Any, Any]) -
 def _timing_problems(section: _Timed, inherited: Timing) -> Iterator[Problem]:
     path, own = section.path, section.own
     interval = own.interval or inherited.interval_seconds
-    # One that is not written here is capped instead.
+    # A timeout that is not written here is capped instead.
     if own.timeout is not None and "timeout" in section.raw and own.timeout > interval:
         text = f"{own.timeout:g}s is over the interval of {interval:g}s"
         yield Problem(f"{path}.timeout", f"{text}: choose a shorter timeout or a longer interval")
@@ -183,7 +183,7 @@ def _timing_problems(section: _Timed, inherited: Timing) -> Iterator[Problem]:
 def _capped_timeouts(
     config: Config, raw: Mapping[str, Any], timed: Iterable[_Timed]
 ) -> Iterator[Problem]:
-    """Timeouts that are written for no such section, and that its interval shortens."""
+    """Warnings about inherited timeouts that the interval of a section shortens."""
     defaults = config.defaults
     if raw.get("defaults") and defaults.timeout > defaults.interval:
         text = f"{defaults.timeout:g}s is over defaults.interval, so probes use"

@@ -22,16 +22,17 @@ from typing import Any
 from nodevitals.quantities import parse_listen_address
 
 MAX_CONNECTIONS = 128
-# For the thread of a connection that was closed to make room; the next clients wait in the kernel.
+# Time for the thread of a connection that was closed to make room to end; meanwhile new clients
+# wait in the kernel.
 ROOM_SECONDS = 0.5
-# Between attempts to accept while the process or the system lacks descriptors or memory.
+# Pause between attempts to accept while descriptors or memory are lacking.
 SHORTAGE_SECONDS = 0.1
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-# From the first byte of a connection to the end of its first request's head, with the handshake.
+# Time limit from the first byte of a connection, with the handshake, to the end of the first head.
 HEAD_SECONDS = 10.0
-# To write a response, or to find that the connection was cut.
+# Time limit to write a response, or to notice that the connection was cut.
 RESPONSE_SECONDS = 60.0
-# Between two looks at the deadlines of the connections: each wakes an idle process.
+# Time between two checks of the connections' deadlines: each wakes an idle process.
 SWEEP_SECONDS = 2.0
 THREAD_STACK_BYTES = 512 * 1024
 
@@ -53,8 +54,8 @@ class Connection:
         self.deadline = self.since + seconds
 
     def cut(self) -> None:
-        """End it from another thread: its own thread reads an end of file, and ends."""
-        # Not the SSL socket's method, which would change the TLS state that its thread is using.
+        """End the connection from another thread: its own thread reads end of file, and ends."""
+        # Not the SSL socket's method: it would change the TLS state that the other thread uses.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
@@ -79,7 +80,7 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
     ) -> None:
         self.evicted = {"cap": 0, "deadline": 0}
         self._connections: dict[int, Connection] = {}
-        # Cut to make room; their threads have not ended yet.
+        # Connections that were cut to make room, whose threads have not ended yet.
         self._leaving: dict[int, Connection] = {}
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
@@ -103,7 +104,7 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         return thread
 
     def address_text(self) -> str:
-        """Its address and port as in a URL."""
+        """The server's address and port as in a URL."""
         host, port = self.server_address[:2]
         return (
             f"[{host!s}]:{port}" if self.address_family == socket.AF_INET6 else f"{host!s}:{port}"
@@ -146,7 +147,7 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         try:
             self.finish_request(request, client_address)
         except (OSError, ValueError):
-            pass  # a failed handshake, a connection reset or cut: not our fault
+            pass  # a failed handshake, or a connection that was reset or cut: no error of ours
         except Exception:
             log.exception("request from %s", client_address[0])
         finally:
@@ -166,20 +167,20 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         return len(self._connections) + len(self._leaving) < self.max_connections
 
     def _evict(self) -> None:
-        """Cut the oldest connection that has completed no request; else the longest idle one."""
+        """Cut the oldest connection without a complete request, otherwise the longest idle one."""
         if not self._connections:
             return
         key, connection = min(
             self._connections.items(), key=lambda item: (item[1].completed, item[1].since)
         )
-        # Its thread reads the end of the stream and closes it; until then it is not cut again.
+        # The thread reads the end of the stream and closes it; it must not be cut a second time.
         del self._connections[key]
         self._leaving[key] = connection
         connection.cut()
         self.evicted["cap"] += 1
 
     def _end(self, key: int) -> None:
-        # Under the lock, under which `cut` is called: no cut meets a descriptor that is used anew.
+        # `cut` is called under the same lock, so that it never meets a reused descriptor.
         with self._lock:
             connection = self._leaving.pop(key, None) or self._connections.pop(key)
             self.shutdown_request(connection.socket)

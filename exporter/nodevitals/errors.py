@@ -1,7 +1,4 @@
-"""The two ways in which a run may fail as expected. Everything else that it raises is a bug.
-
-And messages of errors that can be shown in another language.
-"""
+"""The two expected failures of a run (any other exception is a bug), and translatable messages."""
 
 from __future__ import annotations
 
@@ -9,9 +6,9 @@ from __future__ import annotations
 class Wording(str):
     """An English text that can be translated: `template`, with `{name}` for each of `values`.
 
-    As a str it is the formatted text. The template is what a catalogue of translations is searched
-    for; a value that is a Wording is translated as well. `error.args[0]` of an exception is the
-    Wording, `str(error)` only its text.
+    As a str it is the formatted text. A catalogue of translations has the template as its key; a
+    value that is a Wording is translated as well. `error.args[0]` of an exception is the Wording,
+    `str(error)` only its text.
     """
 
     template: str
@@ -25,9 +22,9 @@ class Wording(str):
 
 
 class ProbeError(Exception):
-    """An expected failure of what is probed: `reason` is one word for rules and the history,
-    `message` one line for people. `stays` says that the handles of a resident are good: its process
-    runs again.
+    """An expected failure of the probed object: `reason` is one word for rules and the history,
+    `message` one line for people. `stays`: the handles of a resident are good, and its process runs
+    again.
     """
 
     def __init__(self, reason: str, message: str, *, stays: bool = False) -> None:

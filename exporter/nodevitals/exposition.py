@@ -19,12 +19,12 @@ from nodevitals.wire import Sample
 # tests/bench/compression.py.
 _GZIP_LEVEL = 1
 _GZIP_WINDOW = 31
-# A variant that no client has requested for this long is rendered on demand again.
+# Time after which a variant without requests is again rendered only on demand.
 REQUESTED_SECONDS = 300.0
 # Bounds the memory that a client can use up by requesting every combination of probes.
 MAX_REQUESTED = 8
 MAX_BODIES = 2 * MAX_REQUESTED + 2
-# Series of a node with eight accelerators and every probe on, and some more.
+# More series than a node with eight accelerators and every probe has.
 _MAX_SERIES = 4096
 _MAX_HEADERS = 1024
 _NOT_FINITE = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
@@ -62,8 +62,8 @@ def format_value(value: float) -> str:
 
 
 class _SeriesCache:
-    """The name and the labels of each series, as text: a target has the same ones in each run. A
-    label's value is kept once for all series that have it. Bounded: beyond that, it starts anew.
+    """A cache of the name and labels of each series, as text: a target has the same series in each
+    run. Equal label values are stored once. When the cache is full, it is cleared.
     """
 
     def __init__(self) -> None:
@@ -75,10 +75,10 @@ class _SeriesCache:
         self._count = 0
 
     def get(self, family: Family, labels: tuple[str, ...]) -> str:
-        """The text, and a space. Raises InvalidSampleError where the labels do not fit."""
+        """The text with a space. Raises InvalidSampleError where the labels do not fit."""
         known = self._known.get(family)
-        found = None if known is None else known.get(labels)
-        return self._add(family, labels) if found is None else found
+        text = None if known is None else known.get(labels)
+        return self._add(family, labels) if text is None else text
 
     def _add(self, family: Family, labels: tuple[str, ...]) -> str:
         if not family.accepts(labels):
@@ -147,14 +147,14 @@ class Exposition:
         self._bodies: dict[Variant, bytes] = {}  # filled by any thread: all have the same
 
     def body(self, variant: Variant) -> bytes:
-        """The body of one variant, built at most once, but for one that only another needed."""
+        """The body of one variant, built at most once, unless it was only built for another one."""
         known = self._bodies.get(variant)
         if known is not None:
             return known
         if variant.compressed:
             packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
             plain = variant._replace(compressed=False)
-            # Not kept: most servers request the compressed one only.
+            # The plain body is not kept: most servers request only the compressed one.
             body = packer.compress(self._bodies.get(plain) or self._join(plain)) + packer.flush()
         else:
             body = self._join(variant)

@@ -1,4 +1,4 @@
-"""Metric families: names, kinds, help and labels that keep Prometheus' conventions.
+"""Metric families: names, kinds, help and labels that follow Prometheus' conventions.
 
 A room declares its families once, beside the code that fills them.
 """
@@ -14,7 +14,7 @@ import msgspec
 Kind = Literal["gauge", "counter"]
 
 PREFIX = "nodevitals_"
-# The process's own figures keep the names that every Prometheus client library gives them.
+# Metrics of the process itself have the names that all Prometheus client libraries use.
 PROCESS_PREFIX = "process_"
 _METRIC_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _LABEL_NAME = re.compile(r"[a-z][a-z0-9_]*")

@@ -1,4 +1,4 @@
-"""What a probe is: the one module that probes of the project and of a site import.
+"""The definition of a probe: the only module that probes of the project and of a site import.
 
 A probe declares its families once, beside the code that fills them; a run fills a `Readings`. No
 I/O happens here.
@@ -54,7 +54,7 @@ STALE_INTERVALS = 3
 
 
 class TargetTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys with which a probe, or one of its targets, has another timing."""
+    """The keys that change the timing of a probe, or of one of its targets."""
 
     interval: Optional[Seconds] = None
     """Time between two runs; a target inherits that of its probe, a probe that of `defaults`."""
@@ -65,7 +65,7 @@ class TargetTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """When a target runs, in seconds: defaults and limits are applied, nothing is left open."""
+    """The complete timing of a target, in seconds, with defaults and limits applied."""
 
     interval_seconds: float = 15.0
     timeout_seconds: float = 10.0
@@ -109,17 +109,17 @@ class LabelError(ValueError):
 
 
 class Watch(Protocol):
-    """What exposes the readings of a run that goes on."""
+    """Exposes the readings of an unfinished run."""
 
     def start(self, readings: Readings) -> None:
-        """Do so when the run's time is nearly over. Further calls do nothing."""
+        """Expose them when the run's time is nearly over. Further calls do nothing."""
 
     def report(self, readings: Readings) -> None:
-        """Do so now."""
+        """Expose them now."""
 
 
 class Readings:
-    """What a run fills in. What is here when the run raises ProbeError is still exposed."""
+    """The results that a run fills in. They are exposed also where the run raises ProbeError."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Readings:
         self._seen: set[tuple[str, tuple[str, ...]]] = set()
 
     def add(self, family: Family, value: float | None, *labels: str) -> None:
-        """Record a value; None means unknown, and what is unknown is missing.
+        """Record a value; None means unknown, and an unknown value is not exposed.
 
         Raises LabelError where the labels do not fit the family, or have a value already.
         """
@@ -162,25 +162,25 @@ class Readings:
 
     def at(self, device: str, call: str) -> None:
         """Name the device that is read now and the call into its driver, as in `at("GPU 3",
-        "nvmlDeviceGetTemperature")`. A run that is ended there exposes what was added before, and
-        its error names both.
+        "nvmlDeviceGetTemperature")`. A run that is ended there exposes what was added before; its
+        error names both.
         """
         self.device, self.call = device, call
         if self.watch is not None:
             self.watch.start(self)
 
     def report(self) -> None:
-        """Expose what was added before, now: what comes next may hang again."""
+        """Expose now what was added so far: the next call may hang."""
         if self.watch is not None:
             self.watch.report(self)
 
     def mark(self) -> int:
-        """A place among the samples, for `discard_since`."""
+        """The current position among the samples, for `discard_since`."""
         return len(self.samples)
 
     def discard_since(self, mark: int, until: int | None = None) -> None:
-        """Discard the samples added since a mark, up to another one: of a device that was lost
-        while it was read.
+        """Discard the samples added since a mark, or between two marks: those of a device that was
+        lost while it was read.
         """
         discarded = self.samples[mark:until]
         self._seen -= {(sample.family, sample.labels) for sample in discarded}
@@ -229,7 +229,7 @@ class NoState(msgspec.Struct):
 
 
 class Probe(ABC):
-    """One kind of thing to look at. Each of its targets has a process of its own.
+    """One kind of object to monitor. Each of its targets has a process of its own.
 
     A subclass lives in `nodevitals/probes/<name>.py` or `nodevitals/probes/<name>/probe.py`. The
     agent reads only the class attributes and calls `targets`; everything else happens in a worker
@@ -289,8 +289,8 @@ class Probe(ABC):
 
     @classmethod
     def target_timing(cls, own: Any, timing: Timing) -> Timing:
-        """When a target with these settings runs, given the timing of its probe: with the keys of
-        its own, where its settings are a TargetTiming. No I/O.
+        """The timing of a target with these settings: that of its probe, changed by the target's
+        own keys where its settings are a TargetTiming. No I/O.
         """
         # `timing` already has the keys of the probe itself.
         is_of_target = isinstance(own, TargetTiming) and not isinstance(own, ProbeSettings)
@@ -298,30 +298,30 @@ class Probe(ABC):
 
     @classmethod
     def is_shared(cls, target: str) -> bool:
-        """Whether a process may run other targets after this one, where only some may."""
+        """Whether a process may run other targets after this one; a probe may allow only some."""
         return cls.shared
 
     @classmethod
     def preload(cls) -> None:
-        """Import what runs will need; called once before any fork. That of a site's probe is called
+        """Import what runs will need; called once before any fork. For a site's probe it is called
         in the fork server, not in the agent.
         """
 
     def open(self) -> None:
-        """Acquire what lives from run to run. May raise ProbeError or Absent."""
+        """Acquire handles that are kept between runs. May raise ProbeError or Absent."""
 
     @abstractmethod
     def run(self, readings: Readings) -> None:
-        """Look once. May raise ProbeError or Absent."""
+        """Read the target once. May raise ProbeError or Absent."""
 
     def stays(self) -> bool:
-        """Whether this instance has another run, after one that succeeded."""
+        """Whether this instance is used for another run after a successful one."""
         return self.resident
 
     def wakes_on(self) -> Optional[int]:
-        """A descriptor of a probe that stays open, which is readable where a run has something to
-        read: the run comes at once, but two seconds after the last one at the earliest. None where
-        there is none.
+        """A descriptor of a probe that stays open; it is readable when there is something to read.
+        Then a run starts at once, but not within two seconds of the last one. None where there is
+        no such descriptor.
         """
         return None
 

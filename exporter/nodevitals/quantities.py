@@ -23,12 +23,12 @@ MIN_BITS = 1e6
 MAX_BITS = 1e15
 _PORT = re.compile(r"[0-9]{1,5}")
 _SHOWN_CHARACTERS = 60
-# What get_origin() returns of Union[X, Y], and of X | Y where Python has it: from 3.10 on.
+# What get_origin() returns for Union[X, Y], and from Python 3.10 on for X | Y.
 UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 
 
 def shown(value: object) -> str:
-    """A value for an error message, of a long one the beginning."""
+    """A value for an error message; of a long one only the beginning."""
     if value is None or isinstance(value, bool):
         return "nothing" if value is None else str(value).lower()
     text = repr(value)

@@ -29,7 +29,7 @@ _CLIENT_CERTIFICATES = {
     "RequireAndVerifyClientCert": "CERT_REQUIRED",
     "VerifyClientCertIfGiven": "CERT_OPTIONAL",
 }
-# The salt has 128 bits in 22 characters: the last one has four values.
+# The salt has 128 bits in 22 characters: its last character has four possible values.
 _USERS, _WRONG = "basic_auth_users", "a bcrypt hash"
 _BCRYPT = re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
 MIN_BCRYPT_COST = 4
@@ -99,24 +99,24 @@ def read(path: str | None) -> WebConfiguration:
     document = SettingsDocument(read_file(path))
     problems: list[Problem] = []
     settings = cast("WebSettings | None", convert(document.values(), WebSettings, "", problems))
-    found = WebConfiguration()
+    configuration = WebConfiguration()
     if settings is not None:
         problems.extend(_problems(settings))
-        found = _with_files(settings, Path(path).parent, problems)
+        configuration = _with_files(settings, Path(path).parent, problems)
     if not problems:
         try:
-            tls_context(found)
+            tls_context(configuration)
         except DocumentError as error:
             problems.extend(error.problems)
     error_of_all = document.error(problems)
     if error_of_all is not None:
         raise DocumentError([_without_password(problem) for problem in error_of_all.problems])
-    return found
+    return configuration
 
 
 def _without_password(problem: Problem) -> Problem:
-    """The problem without the value that is wrong, where that may be a password: the page at /
-    shows it to every client if a reload fails.
+    """The problem, without the wrong value where that may be a password: if a reload fails, the
+    page at / shows the problem to every client.
     """
     if problem.path == _USERS:
         text = "not a mapping: write each user on a line as `NAME: HASH`"
@@ -170,7 +170,7 @@ def _problems(settings: WebSettings) -> Iterator[Problem]:
 
 
 def _wrong_hash(hashed: str) -> str:
-    """What is wrong with a password hash, or ''. By its form: a check may take minutes."""
+    """What is wrong with the form of a password hash, or ''. A real check may take minutes."""
     match = _BCRYPT.fullmatch(hashed)
     if match is None:
         return f"not {_WRONG}: make one with htpasswd -nBC 10"
@@ -187,7 +187,7 @@ def tls_context(configuration: WebConfiguration) -> ssl.SSLContext | None:
     settings = configuration.settings.tls_server_config
     if settings is None:
         return None
-    import ssl  # here: 2 MiB that no worker of a probe must have
+    import ssl  # here, because workers must not have its 2 MiB
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion[_VERSIONS[settings.min_version]]
@@ -208,7 +208,7 @@ def tls_context(configuration: WebConfiguration) -> ssl.SSLContext | None:
 
 
 def _chain_problem(error: OSError) -> Problem:
-    """OpenSSL's error, with the file that it is about and what to do."""
+    """OpenSSL's error as a problem, with its file and a remedy."""
     reason = _reason(error)
     if "MISMATCH" in reason:
         text = "not the key of the certificate in cert_file: choose the pair that belongs together"
@@ -218,13 +218,13 @@ def _chain_problem(error: OSError) -> Problem:
 
 
 def _reason(error: Exception) -> str:
-    """OpenSSL's name of an error, ` (KEY_VALUES_MISMATCH)`, where it gave one."""
+    """OpenSSL's name of an error, as ` (KEY_VALUES_MISMATCH)`; '' where it has none."""
     reason = getattr(error, "reason", None)
     return f" ({reason})" if reason else ""
 
 
 def _load_chain(context: ssl.SSLContext, certificates: bytes, key: bytes) -> None:
-    """`load_cert_chain` takes paths only: these are of files in memory."""
+    """Load a certificate chain from memory: `load_cert_chain` takes only paths."""
     with _in_memory(certificates) as certificates_path, _in_memory(key) as key_path:
         # OpenSSL would ask for the password of an encrypted key on the terminal.
         context.load_cert_chain(certificates_path, key_path, password="")

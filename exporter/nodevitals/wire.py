@@ -1,8 +1,8 @@
-"""What travels between processes: the records of a run, and frames of msgpack.
+"""The data between processes: the records of a run, in frames of msgpack.
 
-A frame is a 4-byte big-endian length and that much msgpack. Everything is decoded to a type; a
-frame that is too long or does not decode is a ProtocolError, and its sender is killed. Nothing
-here is ever a pickle: a worker whose memory a driver has overwritten must not run code here.
+A frame is a 4-byte big-endian length and msgpack of that length. Everything is decoded to a type; a
+frame that is too long or cannot be decoded is a ProtocolError, and its sender is killed. Pickle is
+never used: a worker whose memory a driver has overwritten must not run code in the agent.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _ONE_LINE = r"\A[^\r\n]*\Z"
 
 
 class ProtocolError(Exception):
-    """The other process sent something that no process of the agent sends."""
+    """The other process sent invalid data."""
 
 
-# A path is the longest of names.
+# The longest names are paths.
 MAX_NAME_CHARACTERS = 8192
 MAX_DETAIL_CHARACTERS = 4096
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARACTERS)]
@@ -70,8 +70,8 @@ class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """From one probe to another: msgpack of the receiver's `Message`. The agent delivers it with
-    the receiver's next run, and again until a run has returned a result.
+    """From one probe to another: the receiver's `Message` in msgpack. The agent delivers it with
+    each run of the receiver, until a run has returned a result.
     """
 
     probe: str
@@ -85,8 +85,8 @@ MAX_LEASED_PROBES = 8
 
 
 class Lease(msgspec.Struct, array_like=True, frozen=True):
-    """To the agent, in a Message to LEASES: run these probes every second for so long. It replaces
-    the one before it; without a probe it ends that.
+    """To the agent, in a Message to LEASES: run these probes every second for `seconds`. It
+    replaces the last lease; without probes it only ends that one.
     """
 
     probes: Annotated[
@@ -105,7 +105,7 @@ takes over half of the configured interval."""
 
 
 class LeaseReply(msgspec.Struct, array_like=True, frozen=True):
-    """From the agent to the probe that sent a Lease: what became of it, by probe."""
+    """From the agent to the probe that sent a Lease: the lease's state for each probe."""
 
     number: int
     states: dict[str, LeaseState]
@@ -119,13 +119,13 @@ class Note(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
-    """What one run returned: the one record from the worker to the snapshot.
+    """The result of one run.
 
     `reason` is one word, `text` one line, `trace` a traceback or ''. `increments` add to counters
-    that the agent keeps; `state` is msgpack of the probe's State for the next run, or b'' to keep
-    the last one; `stays` says that the worker waits for another run. `unfinished_at`: the run goes
-    on, and may soon be past its deadline; these are its samples so far, this is the device that it
-    reads and `text` the call that it is in.
+    that the agent keeps; `state` is the probe's State for the next run in msgpack, or b'' to keep
+    the last one; `stays`: the worker waits for another run. `unfinished_at` is set for a run that
+    goes on and may soon be past its deadline: it names the device that is read, `text` names the
+    current call, and `samples` are those so far.
     """
 
     outcome: Outcome
@@ -147,9 +147,7 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
 
 class Wanted(msgspec.Struct, frozen=True, tag="wanted"):
-    """From a process whose probes are open between their runs: a run of this target has something
-    to read.
-    """
+    """From a process with probes that stay open: this target has something to read."""
 
     probe: Name
     target: Name
@@ -159,12 +157,12 @@ FromWorker = Union[ProbeResult, Wanted]
 
 
 def one_line(text: str, characters: int = MAX_TEXT_CHARACTERS) -> str:
-    """Text as a ProbeResult takes it: white space folded, and of bounded length."""
+    """Text that a ProbeResult accepts: with folded white space, and of bounded length."""
     return " ".join(text.split())[:characters]
 
 
 def without_controls(text: str) -> str:
-    """Text that is safe in logs and on terminals: a question mark for each control character."""
+    """Text that is safe in logs and on terminals: question marks replace control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
@@ -173,7 +171,7 @@ encode = msgspec.msgpack.Encoder().encode
 
 @lru_cache(maxsize=64)
 def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    """Kept: to learn what a union consists of takes longer than to decode most messages."""
+    """The decoder of a type. Cached: creating it takes longer than decoding most messages."""
     return msgspec.msgpack.Decoder(kind)
 
 
@@ -194,13 +192,13 @@ def frame(message: msgspec.Struct) -> bytes:
 
 
 class FrameReader:
-    """Bytes as they arrive in, whole frames out. Holds at most one frame and a piece."""
+    """Splits received bytes into frames. Holds at most one frame and the beginning of the next."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The frames that these bytes complete. Raises ProtocolError at a length too large."""
+        """The frames that these bytes complete. Raises ProtocolError where a frame is too long."""
         self._buffer += data
         frames = []
         while len(self._buffer) >= _HEADER_BYTES:

@@ -1,9 +1,8 @@
 """Strict YAML files. In: a file or its text. Out: typed values, or every problem with its path,
 line and column.
 
-What parses YAML takes a megabyte, and few processes of an agent read a file: `SettingsDocument` and
-`parse_yaml` are imported when they are first used. A module that the agent has imports them where
-it reads.
+The YAML parser takes a megabyte, and few processes of an agent read a file: `SettingsDocument` and
+`parse_yaml` are imported at their first use. Modules of the agent import them where they read.
 """
 
 from __future__ import annotations

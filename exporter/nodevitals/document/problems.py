@@ -1,6 +1,6 @@
-"""What is wrong with a file: each problem with its path and line.
+"""The problems of a file, each with its path and line.
 
-Also reads files that a person or a tool writes: regular ones of a bounded size.
+Also reads files that a person or a tool writes: regular files of bounded size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Optional, Union
 
 import msgspec
 
-# Of a file with thousands of errors, the first are enough to repair it.
+# For a file with thousands of errors, the first ones are enough.
 MAX_PROBLEMS = 50
 
 
@@ -37,12 +37,12 @@ class Problem(msgspec.Struct, frozen=True, order=True):
 
 
 class ProblemsError(Exception):
-    """Something was refused, for at least one problem. Its text has the first, and how many more
-    there are.
+    """Something was refused for at least one problem. The text has the first problem, and the
+    number of the others.
     """
 
     def __init__(self, *problems: Union[str, Problem]) -> None:
-        """From problems; a text is one without a path."""
+        """Take problems; a text becomes a problem without a path."""
         self.problems = tuple(
             Problem("", problem) if isinstance(problem, str) else problem for problem in problems
         )
@@ -52,7 +52,7 @@ class ProblemsError(Exception):
 
 
 class DocumentError(Exception):
-    """The file is not valid; `problems` lists every error, of too many the first."""
+    """The file is not valid; `problems` lists its errors, the first ones of too many."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         listed = list(problems[:MAX_PROBLEMS])

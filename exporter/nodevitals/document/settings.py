@@ -1,4 +1,4 @@
-"""A file of settings. In: YAML text. Out: plain values, and what no setting may be.
+"""A file of settings. In: YAML text. Out: plain values, and the values that are refused.
 
 YAML 1.1 reads 1:30 as 90, 0777 as 511, 1_000 as 1000, `no` as false and 2024-01-01 as a date, and
 other versions do not: such values are errors, as are texts and lists without a bound.
@@ -46,17 +46,17 @@ class SettingsDocument:
         self._root = root
 
     def values(self) -> Any:
-        """The plain values, those that are refused as text; {} of an empty file."""
-        found = values_of(self._root)
-        return {} if found is None else found
+        """The plain values, with refused ones as text; {} for an empty file."""
+        values = values_of(self._root)
+        return {} if values is None else values
 
     def error(self, problems: Iterable[Problem]) -> DocumentError | None:
-        """What is refused, and these problems of other values, each with its place. None where
-        there is neither.
+        """The refused values and these other problems, each with its place. None where there are
+        none.
         """
         others = [problem for problem in problems if problem.path not in self._refused]
-        found = [*self._refused.values(), *self.placed(others)]
-        return DocumentError(found) if found else None
+        all_problems = [*self._refused.values(), *self.placed(others)]
+        return DocumentError(all_problems) if all_problems else None
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
         """The problems, each with the line and the column of its path, or of the nearest part of
@@ -73,7 +73,7 @@ class SettingsDocument:
         return self._places.get(path, (0, 0))
 
     def _check(self, node: yaml.Node, path: str) -> None:
-        """Record the places below a node, and what is refused; that is text from now on."""
+        """Record the places below a node, and the refused values, which become text."""
         if id(node) in self._visited:
             return
         self._visited.add(id(node))
@@ -100,7 +100,7 @@ def _at(problem: Problem, place: Place) -> Problem:
 
 
 def _neutralize(node: yaml.Node) -> None:
-    """Make it a value that can be constructed: a text, or a list or mapping without parts."""
+    """Turn the node into a value that can be constructed: a text, or an empty list or mapping."""
     if isinstance(node, yaml.ScalarNode):
         node.tag = f"{_TAG}str"
     else:

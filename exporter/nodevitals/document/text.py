@@ -23,7 +23,7 @@ Place = tuple[int, int]
 """Line and column, from 1; 0 where unknown."""
 
 _TABS = "indent with spaces, not with tabs"
-# A part of libyaml's or PyYAML's message, and what to do; the last holds for any other.
+# A part of libyaml's or PyYAML's message, and its remedy; the last one is for any other message.
 _REMEDIES = {
     "cannot start any token": "put a text that begins with @, ` or % in quotes; indent with spaces",
     "mapping values are not allowed": 'put a text that contains ": " in quotes, or check the '
@@ -101,7 +101,7 @@ def _invalid(error: Exception, text: bytes = b"") -> DocumentError:
 
 
 def _place_in(text: bytes, error: yaml.YAMLError) -> Place:
-    """The place of a byte or a character that no YAML may have."""
+    """The place of a byte or a character that YAML does not allow."""
     position = getattr(error, "position", None)
     if not isinstance(position, int):
         return 0, 0
@@ -111,8 +111,8 @@ def _place_in(text: bytes, error: yaml.YAMLError) -> Place:
 
 def _indentation(text: bytes, line: int) -> str:
     lines = text.decode(errors="replace").splitlines()
-    found = lines[line] if line < len(lines) else ""
-    return found[: len(found) - len(found.lstrip())]
+    content = lines[line] if line < len(lines) else ""
+    return content[: len(content) - len(content.lstrip())]
 
 
 def place_of(part: yaml.Node | yaml.Event) -> Place:
@@ -122,8 +122,8 @@ def place_of(part: yaml.Node | yaml.Event) -> Place:
 
 
 def _check_size(content: bytes) -> None:
-    """Limit depth and number of values by the stream of events: later steps recurse, and take a
-    hundred times the memory of the text.
+    """Limit the depth and the number of values in the stream of events: later steps recurse, and
+    need a hundred times the memory of the text.
     """
     depth = count = 0
     for event in yaml.parse(content, Loader=_Loader):

@@ -1,8 +1,8 @@
-"""Plain values to typed ones. In: what YAML text contains, and a type. Out: a value of the type,
-and every problem with its path: an unknown key, a wrong type, a missing key, a value out of bounds.
+"""Converts plain values to typed ones. In: the values of YAML text, and a type. Out: a value of the
+type, and every problem with its path: unknown or missing keys, wrong types, values out of bounds.
 
-Each problem is a message that names what the value is and what to write instead. The library's own
-messages (Expected `int | null`, got `str`) never reach a person.
+The message of a problem names the value and what to write instead. The library's own messages
+(Expected `int | null`, got `str`) are never shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nodevitals.quantities import UNIONS, Spelling, shown
 
 def meant(word: object, known: Iterable[str]) -> str:
     """`; did you mean X?` for the known words that look like this one, or ''."""
-    import difflib  # here: only an error needs it, and the agent should not pay for it
+    import difflib  # here: only errors need it
 
     near = difflib.get_close_matches(str(word), list(known), n=2, cutoff=0.6)
     return f"; did you mean {' or '.join(near)}?" if near else ""
@@ -45,11 +45,11 @@ _SHAPES = {
 
 
 def translated(error: Exception) -> str:
-    """A message of the library in words: of files whose format belongs to another program."""
+    """A message of the library in words, for files with the format of another program."""
     message, _, place = str(error).partition(" - at `$")
-    found = _MISMATCH.sub(lambda match: _shape_words(match[1]), message)
+    translation = _MISMATCH.sub(lambda match: _shape_words(match[1]), message)
     where = place.rstrip("`").lstrip(".")
-    return f"{where}: {found}" if where else found
+    return f"{where}: {translation}" if where else translation
 
 
 def _shape_words(names: str) -> str:
@@ -96,13 +96,13 @@ def allowed_words(hint: Any) -> list[str]:
     if get_origin(hint) is Literal:
         return [str(word) for word in get_args(hint)]
     if get_origin(hint) in UNIONS:
-        found = [allowed_words(choice) for choice in get_args(hint) if choice is not type(None)]
-        return [word for words in found for word in words] if all(found) else []
+        spellings = [allowed_words(choice) for choice in get_args(hint) if choice is not type(None)]
+        return [word for words in spellings for word in words] if all(spellings) else []
     return []
 
 
 def wording(hint: Any) -> str:
-    """What a type takes. Raises TypeError for a type that no setting should have."""
+    """The values of a type in words. Raises TypeError for a type that is not supported."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in UNIONS:
         return " or ".join(wording(choice) for choice in arguments)
@@ -124,7 +124,7 @@ def wording(hint: Any) -> str:
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:
-    """The plain types that a type takes."""
+    """The plain types that a type allows."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in UNIONS:
         return tuple(plain for choice in arguments for plain in _choices(choice))
@@ -149,7 +149,7 @@ def _bounds(meta: msgspec.Meta, unit: str) -> str:
 
 
 def convert(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
-    """`value` as the type `hint`. What does not fit is added to `problems` and becomes None."""
+    """`value` as the type `hint`; None where it does not fit, with an entry in `problems`."""
     origin, arguments = get_origin(hint), get_args(hint)
     spelling = _spelling(hint)
     if spelling is not None:
@@ -172,7 +172,7 @@ def _spelling(hint: Any) -> Spelling | None:
 def _convert_plain(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
     try:
         return msgspec.convert(value, hint, strict=True)
-    except (msgspec.ValidationError, ValueError):  # whose text is for programmers
+    except (msgspec.ValidationError, ValueError):  # its text is for programmers
         problems.append(Problem(path, mismatch(value, hint)))
         return None
 
@@ -216,13 +216,13 @@ def _convert_mapping(value: Any, item: Any, path: str, problems: list[Problem]) 
     if not isinstance(value, Mapping):
         problems.append(Problem(path, f"{kind(value)}: write {MAPPING}"))
         return None
-    found = {}
+    converted = {}
     for key, part in value.items():
         if not isinstance(key, str):
             problems.append(Problem(join(path, key), "the key is not a string: write it in quotes"))
             continue
-        found[key] = convert(part, item, join(path, key), problems)
-    return found
+        converted[key] = convert(part, item, join(path, key), problems)
+    return converted
 
 
 def _convert_struct(
@@ -237,7 +237,7 @@ def _convert_struct(
         if key not in fields:
             text = f"unknown key; use one of {', '.join(sorted(fields))}{meant(key, fields)}"
             problems.append(Problem(join(path, key), text))
-    found = {
+    converted = {
         name: convert(value[name], hints[name], join(path, name), problems)
         for name in fields
         if name in value
@@ -247,7 +247,7 @@ def _convert_struct(
         for name, field in fields.items()
         if field.required and name not in value
     )
-    return struct(**found) if len(problems) == before else None
+    return struct(**converted) if len(problems) == before else None
 
 
 @cache  # evaluating the hints for each of thousands of list items takes most of the time

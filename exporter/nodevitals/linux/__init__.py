@@ -1,1 +1,1 @@
-"""The door to the machine: its files, its processes, its devices, its tools."""
+"""Access to the machine: its files, its processes, its devices, its tools."""

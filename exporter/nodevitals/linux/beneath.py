@@ -1,8 +1,8 @@
 """Opens entries of directories that other users may write to.
 
 In: a directory's descriptor and a name without a slash. An entry is examined before it is opened
-(O_PATH, open(2)), and what was examined is what is opened: no symbolic link is followed, no device
-or FIFO opened, no other mount entered, also where a user replaces the entry meanwhile.
+(O_PATH, open(2)), and exactly the examined entry is opened: no symbolic link is followed, no device
+or FIFO is opened, and no other mount is entered, also where a user replaces the entry meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KINDS = {
 
 
 class InterferenceError(Exception):
-    """Another user has put something in the way; the text says what, and what to do."""
+    """Another user placed an unsuitable entry; the text describes it, and what to do."""
 
 
 def open_file(directory: int, name: str, flags: int, same: os.stat_result | None = None) -> int:
@@ -35,26 +35,26 @@ def open_file(directory: int, name: str, flags: int, same: os.stat_result | None
     try:
         handle = _open(directory, name, stat.S_IFREG, flags, same)
     except BlockingIOError:
-        # Without O_NONBLOCK a lease delays the opening by /proc/sys/fs/lease-break-time.
+        # Without O_NONBLOCK, a lease would delay open() by /proc/sys/fs/lease-break-time.
         raise InterferenceError(f"{name}: another process holds a lease on it (fcntl(2))") from None
     os.set_blocking(handle, True)
     return handle
 
 
 def read_file(path: str) -> bytes:
-    """A whole regular file, for lists that others write: symbolic links are followed, devices and
-    FIFOs are not opened. Raises OSError.
+    """The content of a regular file that other programs write: symbolic links are followed, devices
+    and FIFOs are not opened. Raises OSError.
     """
     return read_written_file(path)[0]
 
 
 def read_written_file(path: str, limit_bytes: int = MAX_FILE_BYTES) -> tuple[bytes, float]:
-    """The same, up to a limit, and the Unix time at which it was last written."""
+    """The content of a regular file, up to a limit, and the Unix time of its last change."""
     entry = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(entry).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
-        # Not Python's files: they return None for EAGAIN.
+        # Python's file objects are not used: they return None for EAGAIN.
         descriptor = os.open(f"/proc/self/fd/{entry}", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(entry)
@@ -84,13 +84,13 @@ def mount_id(descriptor: int) -> int:
 def _open(directory: int, name: str, kind: int, flags: int, same: os.stat_result | None) -> int:
     entry = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     try:
-        # Asked first: fstat of a file system in user space may hang.
+        # Checked first: fstat on a file system in user space may hang.
         if mount_id(entry) != mount_id(directory):
             raise InterferenceError(f"{name} is a mount point: unmount it")
         status = os.fstat(entry)
-        found = stat.S_IFMT(status.st_mode)
-        if found != kind:
-            text = f"{name} is a {_KINDS.get(found, 'file')}, not a {_KINDS[kind]}: remove it"
+        file_type = stat.S_IFMT(status.st_mode)
+        if file_type != kind:
+            text = f"{name} is a {_KINDS.get(file_type, 'file')}, not a {_KINDS[kind]}: remove it"
             raise InterferenceError(text)
         if same is not None and not os.path.samestat(status, same):
             raise InterferenceError(f"{name} was replaced by another file")
@@ -107,7 +107,7 @@ def _open(directory: int, name: str, kind: int, flags: int, same: os.stat_result
 
 def _is_replaced(directory: int, name: str, status: os.stat_result) -> bool:
     try:
-        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        present = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except OSError as error:
         return error.errno == errno.ENOENT
-    return not os.path.samestat(found, status)
+    return not os.path.samestat(present, status)

@@ -1,8 +1,8 @@
 """Capabilities that only the workers of some probes keep: capabilities(7).
 
-In: the text of the environment variable NODEVITALS_CAPABILITIES, `PROBE=NAME,NAME PROBE=NAME`. Out:
-a process without those that it names for other probes only. Without the variable, every worker has
-what the agent has: a site's own scripts may need it.
+In: the environment variable NODEVITALS_CAPABILITIES, `PROBE=NAME,NAME PROBE=NAME`. Out: a process
+without the capabilities that the variable names only for other probes. Without the variable, every
+worker has the agent's capabilities: a site's own scripts may need them.
 """
 
 from __future__ import annotations
@@ -54,48 +54,49 @@ class _Sets(ctypes.Structure):
 
 
 def parse_kept(text: str) -> Kept:
-    """What each probe keeps. Raises ValueError with what to write instead."""
+    """The capabilities that each probe keeps. Raises ValueError with what to write instead."""
     kept: dict[str, frozenset[str]] = {}
     for word in text.split():
         probe, equals, names = word.partition("=")
-        found = frozenset(names.split(","))
+        capabilities = frozenset(names.split(","))
         if not (probe and equals and names):
             raise ValueError(f"{word!r}: write it like disks=SYS_ADMIN,SYS_RAWIO")
         if probe in kept:
             raise ValueError(f"{probe} is listed twice: remove one")
-        if unknown := sorted(found - NUMBERS.keys()):
+        if unknown := sorted(capabilities - NUMBERS.keys()):
             known = ", ".join(sorted(NUMBERS))
             raise ValueError(f"{unknown[0]!r} is no capability that can be kept; known: {known}")
-        kept[probe] = found
+        kept[probe] = capabilities
     return kept
 
 
 def kept_by_environment() -> Kept:
-    """What the variable says. Raises ValueError as `parse_kept`."""
+    """The capabilities by the environment variable. Raises ValueError as `parse_kept`."""
     return parse_kept(os.environ.get(VARIABLE, ""))
 
 
 def surplus(kept: Kept, probe: str) -> frozenset[str]:
-    """What a worker of this probe does without: all that is named, but not for it."""
+    """The capabilities that a worker of this probe gives up: those named only for others."""
     named: frozenset[str] = frozenset().union(*kept.values())
     return named - kept.get(probe, frozenset())
 
 
 def keep_own(probe: str) -> None:
-    """Give up what the variable names for other probes only, for good: in programs that this
-    process starts as well. Raises OSError where the kernel refuses, ValueError for a wrong text.
+    """Give up the capabilities that the variable names only for other probes; programs that this
+    process starts do not get them back. Raises OSError where the kernel refuses, ValueError for a
+    wrong text.
     """
     names = surplus(kept_by_environment(), probe)
     if not names:
         return
-    # A program that root executes would have them again from the bounding set.
+    # A program that root executes would get them back from the bounding set.
     forbid_new_privileges()
     drop(names)
 
 
 def drop(names: frozenset[str]) -> None:
-    """Take capabilities from this thread: what it may use, and what it may pass on. Raises OSError:
-    `EPERM` where a filter of system calls denies capset.
+    """Remove capabilities from this thread, also those that it may pass on. Raises OSError: `EPERM`
+    where a filter of system calls denies capset.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     header, sets = _Header(_VERSION_3, 0), (_Sets * 2)()
@@ -103,10 +104,10 @@ def drop(names: frozenset[str]) -> None:
     for name in names:
         word, bit = divmod(NUMBERS[name], _WORD_BITS)
         mask = ~(1 << bit)
-        one = sets[word]
-        one.effective &= mask
-        one.permitted &= mask
-        one.inheritable &= mask
+        capability_set = sets[word]
+        capability_set.effective &= mask
+        capability_set.permitted &= mask
+        capability_set.inheritable &= mask
     _check(libc.capset(ctypes.byref(header), sets), "capset")
 
 

@@ -1,4 +1,4 @@
-r"""Records of /dev/kmsg: bytes in, typed records and the number of lost ones out.
+r"""Reads /dev/kmsg. In: bytes. Out: typed records, and the number of lost ones.
 
 A record is `priority,sequence,microseconds,flags;text\n`, then lines of properties that begin
 with a space: https://docs.kernel.org/admin-guide/abi-testing.html (dev-kmsg).
@@ -69,27 +69,27 @@ class Follower:
 
         Raises OSError.
         """
-        found: list[Record] = []
+        records: list[Record] = []
         for _ in range(limit):
             try:
                 data = os.read(self._descriptor, READ_BYTES)
             except BlockingIOError:
-                return found, True
+                return records, True
             except OSError as error:
-                if error.errno == errno.EPIPE:  # overwritten before we read it; go on
+                if error.errno == errno.EPIPE:  # the record was overwritten before it was read
                     continue
                 raise
             if not data:  # the end, for now, of a captured log in a file or pipe
-                return found, True
+                return records, True
             lines = (self._rest + data).split(b"\n")
             self._rest = lines.pop()[-READ_BYTES:]
             for line in lines:
-                self._take(line, found)
-            if len(found) >= limit:
+                self._take(line, records)
+            if len(records) >= limit:
                 break
-        return found, False
+        return records, False
 
-    def _take(self, line: bytes, found: list[Record]) -> None:
+    def _take(self, line: bytes, records: list[Record]) -> None:
         parsed = parse_record(line)
         if parsed is None or parsed[0] <= self.sequence:
             return
@@ -97,4 +97,4 @@ class Follower:
         self.lost += sequence - self.sequence - 1
         self.sequence = sequence
         if record is not None:
-            found.append(record)
+            records.append(record)

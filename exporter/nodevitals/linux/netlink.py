@@ -1,7 +1,7 @@
-"""Netlink: the two requests of ethtool that are needed here, and changes of network interfaces as
-the kernel multicasts them (rtnetlink(7)).
+"""Netlink: two requests of ethtool, and the kernel's multicasts of changed network interfaces
+(rtnetlink(7)).
 
-Messages are encoded and decoded by pure functions; what the kernel claims about lengths is checked.
+Messages are encoded and decoded by functions without I/O; lengths in messages are checked.
 https://www.kernel.org/doc/html/latest/userspace-api/netlink/intro.html
 https://www.kernel.org/doc/html/latest/networking/ethtool-netlink.html
 """
@@ -71,7 +71,7 @@ def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def request(family: int, command: int, sequence: int, body: bytes) -> bytes:
-    """A request, which is answered and then acknowledged."""
+    """A request; the kernel answers and then acknowledges it."""
     length = _HEADER.size + _GENERIC.size + len(body)
     flags = _REQUEST | _ACKNOWLEDGE
     header = _HEADER.pack(length, family, flags, sequence, 0)
@@ -91,7 +91,7 @@ class Answer:
         cannot be decoded.
         """
         for kind, sequence, body in messages(data):
-            if sequence == self._sequence:  # else of a request that was given up
+            if sequence == self._sequence:  # otherwise it answers a request that timed out
                 self._take(kind, body)
             if self.complete:
                 return
@@ -159,7 +159,7 @@ class Ethtool:
         self._socket.send(request(family, command, self._sequence, body))
         for _ in range(_MAX_ANSWERS):
             data, (sender, _) = self._socket.recvfrom(_RECEIVE_BYTES)
-            if sender == 0:  # the kernel; other processes may send here, too
+            if sender == 0:  # the kernel: other processes can send to this socket too
                 answer.feed(data)
             if answer.complete:
                 return answer.attributes
@@ -187,8 +187,8 @@ def changed_interfaces(data: bytes) -> set[int] | None:
 
 
 class LinkEvents:
-    """A socket that receives changes of interfaces: those of this process's network namespace. What
-    changed is read from sysfs: a message may be lost, and it says nothing that sysfs does not.
+    """A socket that receives changes of interfaces in this process's network namespace. The values
+    are read from sysfs: messages may be lost, and they contain no more than sysfs.
     """
 
     def __init__(self) -> None:
@@ -210,8 +210,8 @@ class LinkEvents:
         self._socket.close()
 
     def changed(self, watched: AbstractSet[int]) -> bool:
-        """Take what was received. Whether one of these interfaces may have changed: also where
-        messages were lost or cannot be read.
+        """Read the received messages. Returns whether one of these interfaces may have changed,
+        also where messages were lost or cannot be decoded.
         """
         changed = False
         for _ in range(_MAX_CHANGES):
@@ -221,7 +221,7 @@ class LinkEvents:
                 return changed
             except OSError:  # ENOBUFS: the queue was full
                 return True
-            if sender == 0:  # the kernel; others may send here, too
+            if sender == 0:  # the kernel: other processes can send to this socket too
                 indexes = changed_interfaces(data)
                 changed = changed or indexes is None or not watched.isdisjoint(indexes)
         return True

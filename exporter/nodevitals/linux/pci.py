@@ -28,7 +28,7 @@ class PciReader:
         """Whether vendor and class of every device are known."""
 
     def read(self) -> list[Path]:
-        """The devices there are now, each a folder named by its bus id."""
+        """The current devices, each as a folder named by its bus id."""
         names = set(filter(BUS_ID.fullmatch, list_names(self._folder)))
         self.listed = bool(names)
         self._wanted = {name: wanted for name, wanted in self._wanted.items() if name in names}

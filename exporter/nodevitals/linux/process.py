@@ -27,7 +27,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with_parent(signal_number: int) -> None:
-    """Have the kernel send this signal when the thread that started this process ends."""
+    """Make the kernel send this signal when the thread that started this process ends."""
     _prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
@@ -53,14 +53,14 @@ def become_subreaper() -> None:
 
 
 def forbid_new_privileges() -> None:
-    """Have no program that this process starts gain privileges: by a setuid bit, file capabilities,
-    or because root starts it.
+    """Prevent programs that this process starts from gaining privileges: by a setuid bit, by file
+    capabilities, or because root starts them.
     """
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def return_free_memory() -> None:
-    """Have the C library return to the kernel what was freed; not every C library can."""
+    """Make the C library return freed memory to the kernel, if it can."""
     with contextlib.suppress(AttributeError):
         _LIBC.malloc_trim(ctypes.c_size_t(0))
 
@@ -96,7 +96,7 @@ def parse_process_stat(text: str) -> ProcessStat | None:
 
 
 def processes(procfs: str = "/proc") -> Iterator[ProcessStat]:
-    """Every process that can be read; those that end meanwhile are left out. Raises OSError."""
+    """Every readable process; processes that end meanwhile are left out. Raises OSError."""
     for _, head in process_heads(procfs, "stat", b")"):
         stat = None if head is None else parse_process_stat(head.decode("utf-8", "replace"))
         if stat is not None:
@@ -135,7 +135,7 @@ def process_heads(procfs: str, name: str, end: bytes) -> Iterator[tuple[str, byt
 
 
 def _head(path: str, folder: int, end: bytes) -> bytes:
-    """The head of a file in one read, and in more where that is short. Raises OSError."""
+    """The head of a file, in one read, or in several short ones. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY, dir_fd=folder)
     try:
         data = os.read(descriptor, _HEAD_BYTES)
@@ -183,10 +183,10 @@ def load_average() -> LoadAverage:
 def children() -> list[int] | None:
     """This process's children, adopted ones included; None without CONFIG_PROC_CHILDREN."""
     try:
-        found: list[int] = []
+        pids: list[int] = []
         for thread in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{thread}/children", encoding="ascii") as handle:
-                found.extend(map(int, handle.read().split()))
-        return found
+                pids.extend(map(int, handle.read().split()))
+        return pids
     except OSError:
         return None

@@ -8,21 +8,21 @@ import re
 from nodevitals.errors import ProbeError
 
 _PAGE_BYTES = 4096
-# Those of the largest number of 64 bits.
+# The number of digits of the largest 64-bit number.
 _MAX_DIGITS = 20
 _MAX_LABEL_CHARACTERS = 128
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """A whole small file. Raises OSError.
+    """The content of a small file. Raises OSError.
 
     Plain system calls take half the time of `Path.read_bytes`: on some nodes several hundred files
-    are read every second. EAGAIN is an error as any other: Python's files return None then.
+    are read every second. EAGAIN is an error here; Python's file objects return None for it.
     """
     data = b""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        # A file of procfs may return less than its rest.
+        # A read of a procfs file may return less than the rest of the file.
         while part := os.read(descriptor, _PAGE_BYTES):
             data += part
     finally:
@@ -31,7 +31,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str]) -> str | None:
-    """A whole small file, stripped; None where it cannot be read."""
+    """The stripped text of a small file; None where it cannot be read."""
     try:
         return read_bytes(path).decode("utf-8", "replace").strip()
     except OSError:
@@ -53,7 +53,7 @@ def read_integer(path: str | os.PathLike[str]) -> int | None:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             data = os.read(descriptor, _PAGE_BYTES)
-            # There is one line: its end needs no second call, which would find nothing.
+            # The file has one line: after its end, a second read would return nothing.
             while not data.endswith(b"\n") and (part := os.read(descriptor, _PAGE_BYTES)):
                 data += part
         finally:

@@ -25,17 +25,17 @@ REAP_SECONDS = 0.5
 
 
 class Output(msgspec.Struct, frozen=True):
-    """What a program printed, standard error after standard output, and its exit status."""
+    """The output of a program, standard error after standard output, and its exit status."""
 
     text: str
     status: int
 
 
 def run(argv: Sequence[str], deadline_seconds: float, keep: Sequence[int] = ()) -> Output:
-    """Run a program to its end. `keep` are descriptors that it inherits: a lock stays held while
-    the program lives, also where this process ends before it.
+    """Run a program to its end. `keep` are descriptors that it inherits: a lock on one is held
+    while the program lives, also where this process ends before.
 
-    Raises ProbeError: `missing`, `start` (it is there, and cannot be started), `timeout` (killed),
+    Raises ProbeError: `missing`, `start` (it exists and cannot be started), `timeout` (killed),
     `stuck` (cannot be killed), `too_long`.
     """
     try:
@@ -63,8 +63,8 @@ def run(argv: Sequence[str], deadline_seconds: float, keep: Sequence[int] = ()) 
 
 
 def prepare() -> None:
-    """In the child, before the program starts: it ends with the thread that started it, and the
-    worker's memory limit does not apply to it.
+    """Prepare the child before the program starts: the program ends with the thread that started
+    it, and is not subject to the worker's memory limit.
     """
     die_with_parent(signal.SIGKILL)
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]

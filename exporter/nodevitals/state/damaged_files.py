@@ -1,6 +1,6 @@
-"""Damaged SQLite files: each is renamed with the time, and stays beside the new one.
+"""Renames damaged SQLite files: the new name contains the time, the folder stays the same.
 
-In: the path of a database that cannot be used. Out: a line about it; when it was renamed.
+In: the path of a database that cannot be used. Out: a line about it; the times of renamed files.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _LOGS = ("-wal", "-shm")
 
 
 def set_aside(path: Path, reason: str, moment: time.struct_time | None = None) -> str:
-    """Rename a damaged file, and its log with it; remove the oldest of those renamed before.
-    `moment` is the time in UTC. Returns a line about it. Raises OSError.
+    """Rename a damaged file and its log; remove the oldest file that was renamed before. `moment`
+    is the time in UTC. Returns a line about it. Raises OSError.
     """
     aside = Path(f"{_prefix(path)}{time.strftime(_TIME_FORMAT, moment or time.gmtime())}")
     if os.path.lexists(aside):
         aside = aside.with_name(f"{aside.name}-{time.time_ns()}")
-    # In this order: SQLite removes the log of a file that is not there.
+    # In this order: SQLite removes the log of a missing file.
     os.replace(path, aside)
     for suffix in _LOGS:
         with contextlib.suppress(FileNotFoundError):
@@ -38,7 +38,7 @@ def set_aside(path: Path, reason: str, moment: time.struct_time | None = None) -
 
 
 def times(path: Path) -> list[float]:
-    """When those that are kept were renamed, in seconds since the epoch, oldest first."""
+    """The times of the kept files' renames, in seconds since the epoch, oldest first."""
     start = len(_prefix(path).name)
     return [
         float(calendar.timegm(time.strptime(file.name[start:], _TIME_FORMAT)))

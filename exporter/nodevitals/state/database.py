@@ -28,7 +28,7 @@ def _read(
     where: str = "",
     values: Sequence[Any] = (),
 ) -> tuple[Record, ...]:
-    """The rows of a table as records, whose fields are its columns but the id."""
+    """The rows of a table as records; their fields are the columns except the id."""
     columns = ", ".join(name for name in TABLES[table] if name != "id")
     rows = connection.execute(f"SELECT {columns} FROM {table} {where}", values)
     return tuple(msgspec.convert(row, kind) for row in rows)
@@ -124,9 +124,9 @@ def forget(connection: sqlite3.Connection, device: str, now: float) -> list[str]
 def prune(
     connection: sqlite3.Connection, oldest: float, max_rows: int, newest: float = math.inf
 ) -> None:
-    """Remove rows before the first one whose time lies between `oldest` and `newest`, or beyond the
-    newest `max_rows`, but never the last row of a device. A row with an older time that was written
-    after such a row is not old: the clock was wrong.
+    """Remove all rows before the first one with a time between `oldest` and `newest`, and all but
+    the newest `max_rows`, but never the last row of a device. A row with an older time that was
+    written after such a row is not old: the clock was wrong.
     """
     young = "SELECT id FROM history WHERE time BETWEEN ? AND ? ORDER BY id LIMIT 1"
     connection.execute(

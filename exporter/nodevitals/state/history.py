@@ -157,7 +157,7 @@ class HistoryProbe(Probe):
         return msgspec.structs.replace(reply, lost=self._lost)
 
     def _loaded(self, connection: sqlite3.Connection, boot_id: str) -> Reply:
-        """The next part of what earlier agents wrote."""
+        """The next part of the data that earlier agents wrote."""
         if not self._parts:
             self._parts.extend(parts_of(connection, boot_id))
         part = self._parts.popleft()
@@ -209,7 +209,7 @@ class HistoryProbe(Probe):
 
 
 def parts_of(connection: sqlite3.Connection, boot_id: str) -> Iterator[Reply]:
-    """What earlier agents wrote, in parts that fit the state of a run; at least one."""
+    """The data that earlier agents wrote, in parts that fit the state of a run; at least one."""
     stored: dict[str, tuple[msgspec.Struct, ...]] = {
         "totals": database.load_totals(connection, boot_id),
         "states": database.load_states(connection),

@@ -1,8 +1,9 @@
 """The agent's counters, the states of probes, and history rows that are not yet on disk.
 
 The agent itself writes no file: it sends a `Batch` to the history's worker when there is something
-to write and the worker is idle. When the worker fails, the batch is queued again. Rows wait up to a
-limit; then the oldest are dropped and counted. Totals are absolute, so only the newest is kept.
+to write and the worker is idle. When the worker fails, the batch is queued again. The number of
+waiting rows is limited: beyond that, the oldest are dropped and counted. Totals are absolute, so
+only the newest is kept.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from nodevitals.wire import Condition, Event, ProtocolError, Sample, decode
 MAX_WAITING_ROWS = 2000
 MAX_BATCH_ROWS = 500
 MAX_BATCH_TOTALS = 5000
-# Bounds the memory of a probe that counts by a label with ever new values.
+# Limits the memory for a probe that counts by a label with ever new values.
 MAX_COUNTERS_PER_SOURCE = 10_000
 MAX_FORGOTTEN = 1000
-# Sums of it stay finite.
+# Sums of such increments stay finite.
 MAX_INCREMENT = 1e30
 MAX_NAMED = 5
 # 9999-12-31; later times cannot be printed.
@@ -56,8 +57,8 @@ class Journal:
         self._state_types = state_types or {}
         self._boot_id = boot_id
         self._totals: dict[Source, dict[_Key, float]] = {}
-        # What is exposed. A total that waits to be written is behind: a counter that was exposed
-        # and not written would fall when the agent is killed and starts again.
+        # The exposed values. A total is exposed after it was written: otherwise the counter would
+        # fall when the agent is killed before the write and starts again.
         self._exposed: dict[Source, dict[_Key, float]] = {}
         self._changed: set[Source] = set()
         self._may_wait = False
@@ -81,7 +82,7 @@ class Journal:
         self.dropped_rows = 0
 
     def observe(self, now: float, probe: str, conditions: Iterable[Condition]) -> None:
-        """Take the states of devices; each change becomes a row."""
+        """Record the states of devices; each change becomes a row."""
         for condition in conditions:
             key = (probe, condition.device)
             if self._forgotten.get(key) is False:
@@ -92,7 +93,7 @@ class Journal:
                 self._append(Row(now, probe, condition.device, condition.state, condition.detail))
 
     def note(self, now: float, probe: str, events: Iterable[Event]) -> None:
-        """Take events; each becomes a row."""
+        """Record events; each becomes a row."""
         for event in events:
             moment = event.time if 0 < event.time < _LAST_TIME else now
             self._append(Row(moment, probe, event.device, event.state, event.detail))
@@ -105,8 +106,8 @@ class Journal:
             self.dropped_rows += 1
 
     def add(self, source: Source, increments: Iterable[Sample], urgent: bool = True) -> None:
-        """Add to a source's counters. They are exposed once they are written: urgent ones are at
-        once, the others with the next batch.
+        """Add to a source's counters. They are exposed once they are written: urgent ones at once,
+        the others with the next batch.
 
         Raises InvalidSampleError for a sample that does not fit a counter.
         """
@@ -171,9 +172,9 @@ class Journal:
 
     def forgotten(self, probe: str) -> tuple[str, ...]:
         """The devices of a probe that were retired and not seen since, for a run that starts."""
-        found = sorted(device for owner, device in self._forgotten if owner == probe)
-        self._forgotten.update({(probe, device): True for device in found})
-        return tuple(found)
+        devices = sorted(device for owner, device in self._forgotten if owner == probe)
+        self._forgotten.update({(probe, device): True for device in devices})
+        return tuple(devices)
 
     def pending(self) -> bool:
         """Whether there is anything to write now."""
@@ -240,8 +241,8 @@ class Journal:
         self.ready = self._loaded = True
 
     def requeue(self) -> None:
-        """The batch was not written: its content goes into the next one. Counters are `ready`:
-        if nothing can be loaded they start at 0.
+        """The batch was not written: its content goes into the next one. Counters are `ready`: they
+        start at 0 where nothing can be loaded.
         """
         if self._sent is not None:
             self._rows.extendleft(reversed(self._sent.rows))
@@ -298,7 +299,7 @@ class Journal:
                 self._saved_states.setdefault((saved.probe, saved.target), saved.state)
 
     def _restart(self, saved: SavedState) -> None:
-        """The probe starts with a new state, and may count again what it has counted."""
+        """Handle a lost state: the probe starts with a new one, and may count events again."""
         log.warning(
             "history: the state of %s/%s has another shape: it and its counters start anew",
             *(saved.probe, saved.target),

@@ -1,4 +1,4 @@
-"""What travels between the agent and the history's worker, and what the database holds."""
+"""The records between the agent and the history's worker, and in the database."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from nodevitals.exposition import Source
 from nodevitals.wire import encode
 
 FORGOTTEN = "forgotten"
-# Of a batch's rows, totals and states each: together they fit into one frame. The limits of
-# `wire.py` keep each record smaller.
+# Limit for a batch's rows, totals and states each, so that together they fit into one frame. The
+# limits of `wire.py` keep each record smaller.
 MAX_PART_BYTES = 1280 * 1024
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -39,12 +39,12 @@ class Total(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def counter(self) -> tuple[Source, tuple[str, tuple[str, ...]]]:
-        """What it is the value of: the source, and the family with its labels."""
+        """The identity of the counter: the source, and the family with its labels."""
         return Source(self.probe, self.target, self.part), (self.family, self.labels)
 
 
 class SavedState(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The state of a target of a persistent probe, as msgpack of the probe's State."""
+    """The state of a persistent probe's target: the probe's State in msgpack."""
 
     probe: str
     target: str
@@ -52,8 +52,8 @@ class SavedState(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """To the history's worker. `load` requests what earlier agents wrote, in the Reply; `replace`:
-    the counters of earlier agents could not be loaded, and these take their place.
+    """To the history's worker. `load`: the Reply must contain what earlier agents wrote. `replace`:
+    the counters of earlier agents could not be loaded, and these replace them.
     """
 
     boot_id: str = ""
@@ -68,7 +68,7 @@ class Reply(msgspec.Struct, frozen=True):
     """From the history's worker.
 
     `totals` (of this boot), `states` and `latest` (the last row of each device) are a part of the
-    reply to `load`; `more` says that it is not the last one. `forgotten` are the (probe, device)
+    reply to `load`; `more`: it is not the last part. `forgotten` are the (probe, device)
     pairs that `history forget` has retired since the last reply; `opened`: the file was opened for
     this batch, and may lack what was written before; `lost`: a line where the file was lost.
     """
@@ -84,10 +84,10 @@ class Reply(msgspec.Struct, frozen=True):
 
 def fitting(records: Iterable[Record]) -> tuple[Record, ...]:
     """The first of these records, of at most MAX_PART_BYTES together."""
-    found, left = [], MAX_PART_BYTES
+    first, left = [], MAX_PART_BYTES
     for record in records:
         left -= len(encode(record))
         if left < 0:
             break
-        found.append(record)
-    return tuple(found)
+        first.append(record)
+    return tuple(first)

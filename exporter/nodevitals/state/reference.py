@@ -1,9 +1,9 @@
-"""The time against which the age of rows is measured: a wall clock that cannot jump.
+"""The time for measuring the age of rows: a wall clock that cannot jump.
 
-A clock may be wrong for minutes or days: before it is synchronized, by a bad time server, with an
-empty battery. Rows that were removed meanwhile would not return when it is corrected. So the
-reference follows the wall clock, but at most at twice the speed of the clock that counts since
-boot, and does not move at all while the wall clock is before this program.
+A clock may be wrong for minutes or days: before it is synchronized, by a bad time server, or with
+an empty battery. Rows that were removed meanwhile would be lost. So the reference follows the wall
+clock at no more than twice the speed of the clock since boot, and stands still while the wall clock
+shows a time before this program existed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 SPEED = 2.0
-# 2025-01-01; nodevitals is younger.
+# 2025-01-01: nodevitals did not exist before.
 EARLIEST_TIME = 1_735_689_600.0
 DAY = 86_400.0
 
@@ -25,7 +25,7 @@ class Reference(msgspec.Struct, array_like=True, frozen=True):
 
 
 def advance(last: Reference | None, boot_id: str, since_boot: float, wall: float) -> Reference:
-    """The reference now. It is the wall clock where there is no last one."""
+    """The reference now: the wall clock where there is no last reference."""
     if last is None:
         return Reference(boot_id, since_boot, wall)
     same_boot = last.boot_id == boot_id and since_boot >= last.since_boot

@@ -1,4 +1,4 @@
-"""Opens the SQLite file in the state directory, and says whether it is damaged.
+"""Opens the SQLite file in the state directory, and decides whether it is damaged.
 
 SQLite notices damage to its structure, not a changed bit in a value. Functions that take a
 connection raise sqlite3.Error.
@@ -17,8 +17,8 @@ import msgspec
 
 FILE_NAME = "history.db"
 BUSY_SECONDS = 5.0
-# A larger file, which only a raised `max_rows` makes, would take longer than the deadline: of its
-# history only the structure of what is used is checked, when it is used.
+# Checking a larger file, which needs a raised `max_rows`, would take longer than the deadline: only
+# the used parts of its history are checked, when they are used.
 MAX_CHECKED_BYTES = 64 * 1024 * 1024
 
 TABLES = {
@@ -41,10 +41,10 @@ CREATE TABLE states (
     PRIMARY KEY (probe, target)) WITHOUT ROWID;
 CREATE TABLE reference (boot_id TEXT NOT NULL, since_boot REAL NOT NULL, time REAL NOT NULL);
 """
-# What a damaged file raises: also a text with its bytes in it, the size that a changed header
-# claims, and a row that does not fit its record.
+# Exceptions by a damaged file: besides SQLite's own, for a text with invalid bytes, a wrong size in
+# a changed header, and a row that does not fit its record.
 ERRORS = (sqlite3.Error, UnicodeDecodeError, MemoryError, msgspec.MsgspecError)
-# The file is as it was; what failed is the disk, or another process is in the way.
+# Failures of the disk or by another process: the file is not damaged.
 _OTHER_FAILURES = ("locked", "disk I/O", "is full", "unable to open", "interrupted")
 
 
@@ -58,7 +58,7 @@ def connect(directory: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
-        # Survives kill -9; a power loss may lose the last rows, but does not damage the file.
+        # The file survives kill -9; a power loss may lose the last rows, but damages nothing.
         # https://www.sqlite.org/pragma.html#pragma_synchronous
         connection.execute("PRAGMA synchronous = NORMAL")
         _check_structure(connection, path)
@@ -122,6 +122,6 @@ def insert(connection: sqlite3.Connection, table: str, rows: Iterable[tuple[Any,
 def is_damage(error: Exception, path: Path) -> bool:
     """Whether one of ERRORS means that the file is damaged, or is no database."""
     # sqlite_errorcode exists since Python 3.11; the texts are SQLite's own.
-    if "readonly" in str(error):  # what a damaged version number in its header looks like, too
+    if "readonly" in str(error):  # also raised for a damaged version number in the header
         return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
     return not any(text in str(error) for text in _OTHER_FAILURES)

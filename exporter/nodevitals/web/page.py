@@ -1,7 +1,7 @@
 """The page at /: the targets of this agent, for a person with a browser.
 
-In: an Overview, which is in memory. Out: HTML without a script, and its headers. Texts come from
-drivers and file names: whatever they hold, they are shown as text.
+In: an Overview, which is in memory. Out: HTML without a script, and its headers. Texts of drivers
+and file names are always escaped.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from urllib.parse import quote
 
 from nodevitals.engine.results import STATES, TargetView
 
-# A page of more rows is of no use to a reader; with these limits it has 4 MB at most.
+# A page with more rows is not useful; with these limits it has at most 4 MB.
 MAX_ROWS = 1000
 MAX_NAME_CHARACTERS = 200
 MAX_TEXT_CHARACTERS = 300
 MAX_PROBLEMS = 10
 _BAD = ("stuck", "overdue", "timeout", "error", "stale")
-# What a path of a URL may hold as it is, RFC 3986, and percent signs of what is encoded already.
+# Characters that a URL's path may contain unescaped (RFC 3986), and `%` of encoded ones.
 _PATH = "/%:@!$&'()*+,;=~"
 
 STYLE = """
@@ -56,7 +56,7 @@ HEADERS = {
 
 
 class Overview(NamedTuple):
-    """What the page shows. Times are of the monotonic clock."""
+    """The content of the page. Times are of the monotonic clock."""
 
     node: str
     version: str
@@ -111,7 +111,7 @@ def _summary(counts: Counter[str]) -> str:
 
 
 def _alerts(overview: Overview) -> Iterable[str]:
-    """What concerns the whole agent."""
+    """The alerts about the whole agent."""
     if overview.health:
         yield (
             f'<p class="bad alert" role="alert">Not healthy: {_text(overview.health)}. '
@@ -154,7 +154,7 @@ def _row(view: TargetView, now: float) -> str:
     name = _text(view.probe)
     if view.target != view.probe:
         name += f" <bdi>{_text(view.target, MAX_NAME_CHARACTERS)}</bdi>"
-    # The reason is one word for the history, and often the outcome once more.
+    # The reason is one word for the history, and often equal to the outcome.
     words = [view.reason if view.reason not in (view.state, "") else "", view.text]
     why = ": ".join(filter(None, words))
     reason = f"<small><bdi>{_text(why)}</bdi></small>" if why else ""
@@ -207,8 +207,8 @@ def _moment(unix_time: float) -> str:
 
 
 def _text(text: str, characters: int = MAX_TEXT_CHARACTERS) -> str:
-    """Text for HTML, of bounded length. What changes how other text looks (control characters,
-    marks of direction) is shown as its number.
+    """Text for HTML, of bounded length. Characters that change how other text looks (control
+    characters, marks of direction) are shown as their numbers.
     """
     text = text if len(text) <= characters else f"{text[:characters]}…"
     if not text.isprintable():

@@ -1,8 +1,8 @@
-"""Checks of passwords against bcrypt hashes.
+"""Checks passwords against bcrypt hashes.
 
 In: user names and passwords, many of them guesses. Out: whether they are correct. A check with a
-hash of cost 10 takes 50 ms of a core. Checks run one at a time, few wait for their turn, and a
-correct password is remembered: neither threads nor scrapes wait behind guesses.
+hash of cost 10 takes 50 ms of a core. Checks run one at a time, few may wait, and a correct
+password is cached: guesses delay neither threads nor scrapes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Mapping
 import bcrypt
 
 MAX_WAITING = 16
-# So that a client of one address does not keep the others out.
+# Limit per address, so that one client does not block the others.
 MAX_WAITING_PER_ADDRESS = 4
-# bcrypt reads no more, and its Python binding rejects longer ones.
+# bcrypt uses no more bytes, and its Python binding rejects longer passwords.
 _MAX_PASSWORD_BYTES = 72
-# The salt and digest of a password that is not known.
+# The salt and digest of an unknown password.
 _UNKNOWN_USER_HASH = b"$2b$%02d$22VEZxFhfui4J.Wd/sNdAefHcq1Bl74hpXHxi1NDdFl4Z28wgxETq"
 
 
@@ -63,7 +63,7 @@ class Passwords:
 
     def __init__(self, hashes: Mapping[str, str]) -> None:
         self._hashes = {user: text.encode() for user, text in hashes.items()}
-        # One for each cost in use: every check is the same work, also for no user.
+        # One hash for each cost in use: every check takes the same time, also for an unknown user.
         costs = sorted({_cost(hashed) for hashed in self._hashes.values()})
         self._unknown = [_UNKNOWN_USER_HASH % cost for cost in costs]
         self._secret = secrets.token_bytes(32)
@@ -75,7 +75,7 @@ class Passwords:
         return bool(self._hashes)
 
     def keep_verified(self, former: Passwords) -> None:
-        """Keep what was verified before a reload, of users whose hash is the same."""
+        """Keep passwords that were verified before a reload, for users with an unchanged hash."""
         self._turns, self._secret = former._turns, former._secret
         self._verified = {
             user: login
@@ -86,7 +86,7 @@ class Passwords:
     def verify(
         self, user: str, password: str, address: str, is_gone: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Whether the password is correct. `is_gone` is asked before each computation.
+        """Whether the password is correct. `is_gone` is called before each computation.
 
         Raises BusyError and ClientGoneError.
         """
@@ -97,7 +97,7 @@ class Passwords:
         if is_gone():
             raise ClientGoneError
         with self._turns.take(address):
-            if self._verified.get(user) == login:  # by a client that was first
+            if self._verified.get(user) == login:  # verified for another client meanwhile
                 return True
             correct = self._check(self._hashes.get(user), data, is_gone)
             if correct:
@@ -105,7 +105,7 @@ class Passwords:
             return correct
 
     def _check(self, own: bytes | None, password: bytes, is_gone: Callable[[], bool]) -> bool:
-        """Compare with one hash of each cost: the user's own, and for the others an unknown one."""
+        """Compare with one hash per cost: the user's own, and unknown ones for other costs."""
         correct = False
         for unknown in self._unknown:
             if is_gone():

@@ -1,5 +1,5 @@
-"""A request's head: whether it has one meaning only, for this server and for any proxy before it,
-and the format that it asks for.
+"""Checks that a request's head has one meaning only, for this server and any proxy before it, and
+reads the requested format.
 
 In: the lines of a head as they were received, or a header. The standard library accepts more than
 RFC 9112: lines that end with LF alone, folded lines, names with spaces, two lengths. Where a proxy
@@ -21,8 +21,8 @@ _REQUEST_LINE = re.compile(
     rb"(?:%s %s HTTP/[0-9]\.[0-9]|%s)\r\n" % (_TOKEN, _TARGET, _HTTP_09),
 )
 _HEADER_LINE = re.compile(rb"(%s):([^\x00-\x08\x0a-\x1f\x7f]*)\r\n" % _TOKEN)
-# The routing, the length or the user of a request: of two, one reader may use the first, another
-# the second.
+# Headers for the routing, the length or the user of a request: where one occurs twice, one reader
+# may use the first, another the second.
 _SINGLE = (b"host", b"content-length", b"transfer-encoding", b"authorization")
 
 
@@ -31,19 +31,19 @@ class HeadTooLargeError(Exception):
 
 
 class HeadReader:
-    """The request stream, with a limit on the bytes of one head; `lines` are those read of it."""
+    """The request stream, with a limit on the bytes of one head; `lines` are the head's lines."""
 
     def __init__(self, stream: io.BufferedReader) -> None:
         self._stream = stream
         self.begin()
 
     def begin(self) -> None:
-        """Begin the head of another request."""
+        """Start the head of another request."""
         self.lines: list[bytes] = []
         self._left = MAX_HEAD_BYTES
 
     def readline(self, _limit: int = -1) -> bytes:
-        """A line, within the rest of the limit. Raises HeadTooLargeError."""
+        """The next line of the head. Raises HeadTooLargeError at the limit."""
         line = self._stream.readline(self._left + 1)
         self._left -= len(line)
         if self._left < 0:

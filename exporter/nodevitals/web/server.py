@@ -35,7 +35,7 @@ from nodevitals.web.request_head import (
 
 # Prometheus closes an idle connection after five minutes.
 IDLE_SECONDS = 330.0
-# Requests for a reload that wait for its result; each has a thread.
+# Limit for requests that wait for the result of a reload; each occupies a thread.
 MAX_WAITING_RELOADS = 8
 RETRY_SECONDS = 1
 
@@ -55,13 +55,13 @@ class Backend(Protocol):
         """The values that collect[] accepts."""
 
     def health(self) -> str:
-        """'' while the supervisor's loop ticks, else the problem."""
+        """'' while the supervisor's loop ticks, otherwise the problem."""
 
     def readiness(self) -> str:
-        """'' once every target has completed a run, else those that have not."""
+        """'' once every target has completed a run, otherwise the targets that have not."""
 
     def overview(self) -> Overview:
-        """What the page at / shows."""
+        """The content of the page at /."""
 
     def reload(self) -> str:
         """Reload the configuration; '' or the problems with it."""
@@ -228,7 +228,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return False
 
     def _respond_busy(self, text: bytes) -> None:
-        """Refuse for now, and end the connection: it would keep a thread."""
+        """Refuse the request for now, and end the connection, which would occupy a thread."""
         self.close_connection = True
         retry = {"Retry-After": str(RETRY_SECONDS)}
         self._respond(HTTPStatus.SERVICE_UNAVAILABLE, text, extra=retry)
@@ -287,6 +287,6 @@ class Server(CappedServer):
         super().__init__(listen_address, Handler)
 
     def replace_access(self, access: Access) -> None:
-        """Use another access control from now on; passwords that were verified stay so."""
+        """Use another access control from now on; verified passwords stay verified."""
         access.passwords.keep_verified(self.access.passwords)
         self.access = access
