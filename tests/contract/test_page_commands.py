@@ -32,7 +32,7 @@ PAGES = sorted(
     for path in ROOT.glob(pattern)
 )
 COMMANDS = ("sh", "console")
-OTHERS = ("text", "yaml", "python", "promql", "json", "mermaid")
+OTHERS = ("text", "yaml", "python", "promql", "json", "mermaid", "nginx")
 MARK = re.compile(r'title="not run by our tests: [^"]{10,}"')
 PROGRAMS = (
     r"(nodevitals|curl|systemctl|pip|pipx|apt|apt-get|dnf|dpkg|docker|kubectl|helm|make|sudo|"
