@@ -34,7 +34,7 @@ STARTS = 15
 IMPORT_ALL = """
 import importlib, pkgutil, sys, typing, msgspec, nodevitals
 modules = structs = 0
-later = "nodevitals.checks.kubernetes_"  # lightkube has no release for it
+later = "nodevitals.checks.launchers.kubernetes_"  # lightkube has no release for it
 for found in pkgutil.walk_packages(nodevitals.__path__, "nodevitals."):
     if found.name.endswith("__main__") or found.name.startswith(later):
         continue

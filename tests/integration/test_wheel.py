@@ -35,7 +35,7 @@ print(json.dumps([len(names), files, missing]))
 """
 # Where an extra is imported at the top: in one worker of `kubernetes`, and in what collectives need
 # of Kubernetes.
-WITH_EXTRAS = ("nodevitals.probes.kubernetes.", "nodevitals.checks.kubernetes_")
+WITH_EXTRAS = ("nodevitals.probes.kubernetes.", "nodevitals.checks.launchers.kubernetes_")
 STYLE = ROOT / "hub/nodevitals_hub/web/static/style.css"
 EXTRAS = {"h2", "google", "httpx2", "lightkube"}
 
