@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 ONCE ?=
 PART ?=
 # Most tests wait rather than compute: more workers than processors.
-WORKERS ?= 3
+WORKERS ?= 4
 
 setup:
 	@tools/setup
