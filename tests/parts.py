@@ -24,6 +24,7 @@ MARKS = {
     "quiet": "a healthy fleet and its noise",
     "rendered": "the chart's rules for many values",
     "replay": "a public trace of faults",
+    "unreadable": "each file and call of the probes with most files fails in every way",
 }
 
 

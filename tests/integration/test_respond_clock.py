@@ -13,6 +13,7 @@ import requests
 import yaml
 
 from testbed.hub import HubProcess
+from testbed.longforms import long_forms
 from testbed.movedclocks import DAY, MovedClocks
 from testbed.node import wait_until
 from testbed.notifykills import TOKEN, FarSide, hub_with_channels, message, send
@@ -55,7 +56,7 @@ def is_refused(far: FarSide, before: int) -> bool:
     return far.refused > before
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["running", "killed"])
+@pytest.mark.parametrize("is_killed", long_forms("kills", (False, True), short=(True,)))
 def test_a_clock_that_is_set_by_a_day_loses_and_repeats_no_notification(
     tmp_path: Path, far: FarSide, clocks: MovedClocks, is_killed: bool
 ) -> None:
@@ -195,7 +196,7 @@ def begun(hub: HubProcess) -> requests.Response:
     )
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["running", "killed"])
+@pytest.mark.parametrize("is_killed", long_forms("kills", (False, True), short=(True,)))
 def test_a_drill_ends_by_itself(tmp_path: Path, clocks: MovedClocks, is_killed: bool) -> None:
     with drilling(tmp_path, clocks) as hub:
         assert begun(hub).ok

@@ -25,6 +25,7 @@ from testbed.kubernetes_api.nodes import (
     ROLE,
     NodeApi,
 )
+from testbed.longforms import long_forms
 from testbed.repairs import (
     REMEDIATION,
     RESET_JOB,
@@ -812,8 +813,14 @@ def test_a_manifest_that_is_not_readable_now_is_read_later(tmp_path: Path, api: 
     run(steps())
 
 
-@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("kind", ["object", "command"])
+@pytest.mark.parametrize(
+    ("kind", "is_done"),
+    long_forms(
+        "kills",
+        [(kind, is_done) for kind in ("object", "command") for is_done in (False, True)],
+        short=[("object", False), ("command", True)],
+    ),
+)
 def test_a_hub_that_is_killed_at_any_write_starts_it_once(
     tmp_path: Path, api: NodeApi, kind: str, is_done: bool
 ) -> None:
