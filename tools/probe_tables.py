@@ -29,21 +29,17 @@ OTHERS = "other probes"
 MOST = 7
 # A pattern of every fault.
 ANY = ".*"
-# The table of a README has the first of each, docs/probes.md all.
-SHOWN = 3
 
 
 class Words(NamedTuple):
-    """A README's own: the head of its table, and where its links lead."""
+    """The language of a README, and the head of its table."""
 
     head: str
     chinese: bool
-    runbooks: str = "rules/runbooks/"
-    pages: str = "docs/"
 
 
-ENGLISH = Words("| probe | checks | main metrics `nodevitals_…` | main alerts |", chinese=False)
-CHINESE = Words("| 探针 | 检查内容 | 主要指标 `nodevitals_…` | 主要告警 |", chinese=True)
+ENGLISH = Words("| probe | checks |", chinese=False)
+CHINESE = Words("| 探针 | 检查内容 |", chinese=True)
 
 
 def described(name: str) -> str:
@@ -52,15 +48,11 @@ def described(name: str) -> str:
 
 
 def readme_table(pack: Pack, words: Words) -> str:
-    """The table of a README: one row per probe."""
-    lines = [words.head, "|---|---|---|---|"]
+    """The table of a README: one row per probe, with a link to its section in docs/probes.md."""
+    lines = [words.head, "|---|---|"]
     for name in probes.registered():
-        main = main_of(name, pack)
-        text = main.chinese if words.chinese else described(name).rstrip(".")
-        metrics = [_metric(name, one, words.pages) for one in main.metrics[:SHOWN]]
-        alerts = [f"[{one}]({_runbook(one, pack, words)})" for one in main.alerts[:SHOWN]]
-        probe = f"[`{name}`]({words.pages}probes.md#{name})"
-        lines.append(f"| {probe} | {text} | {', '.join(metrics)} | {', '.join(alerts)} |")
+        text = main_of(name, pack).chinese if words.chinese else described(name).rstrip(".")
+        lines.append(f"| [`{name}`](docs/probes.md#{name}) | {text} |")
     return "\n".join(lines) + "\n"
 
 
@@ -101,7 +93,7 @@ def probe_section(name: str, pack: Pack) -> str:
     lines = [described(name), "", "| main metric | is |", "|---|---|"]
     main = main_of(name, pack)
     for metric in main.metrics:
-        link = _metric(name, metric, "", prefix="nodevitals_")
+        link = _metric(name, metric)
         lines.append(f"| {link} | {families[f'nodevitals_{metric}'].help} |")
     if main.alerts:
         lines += ["", "| main alert | severity | component |", "|---|---|---|"]
@@ -180,13 +172,7 @@ def _page(rule: Rule) -> str:
     return rule.annotations["runbook_url"].rpartition("/")[2]
 
 
-def _runbook(alert: str, pack: Pack, words: Words) -> str:
-    page = _page(next(rule for rule in pack.alerts if rule.name == alert))
-    chinese = f"zh/{page}"
-    return words.runbooks + (chinese if words.chinese and chinese in pack.runbooks else page)
-
-
-def _metric(probe: str, metric: str, pages: str, prefix: str = "") -> str:
+def _metric(probe: str, metric: str) -> str:
     """A metric with a link to its section in docs/METRICS.md, which is named after its probes."""
     owners = [
         name
@@ -194,7 +180,7 @@ def _metric(probe: str, metric: str, pages: str, prefix: str = "") -> str:
         if f"nodevitals_{metric}" in {family.name for family in kind.families}
     ]
     assert probe in owners, metric
-    return f"[`{prefix}{metric}`]({pages}METRICS.md#exposed-by-{'-'.join(owners)})"
+    return f"[`nodevitals_{metric}`](METRICS.md#exposed-by-{'-'.join(owners)})"
 
 
 def replaced(text: str, name: str, part: str) -> str:
