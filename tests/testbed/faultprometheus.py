@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from nodevitals.linux.host import Clock
@@ -31,7 +32,7 @@ class StoppedClock(Clock):
         self.elapsed += seconds
 
 
-class VectorPrometheus(HttpServer):
+class VectorPrometheus(HttpServer, ABC):
     """Each query has the same vector, or an error while the server is away."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
@@ -40,9 +41,9 @@ class VectorPrometheus(HttpServer):
         self.queries = 0
         self._now = now
 
+    @abstractmethod
     def rows(self) -> list[dict[str, str]]:
         """Return the labels of each sample; the value is the time."""
-        raise NotImplementedError
 
     def _respond(self, _: Request) -> Response:
         """The clock of queries moves by a millisecond between two."""
