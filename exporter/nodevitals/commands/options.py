@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from nodevitals import probes
+from nodevitals import logs, probes
 from nodevitals.commands.terminal import document_error
 from nodevitals.config import Config, load
 from nodevitals.document import DocumentError
@@ -30,6 +30,25 @@ def add_web_config_option(parser: argparse.ArgumentParser) -> None:
         dest="web_config",
         metavar="FILE",
         help="TLS and passwords, in the format of Prometheus' exporter-toolkit (default: neither)",
+    )
+
+
+def add_log_options(parser: argparse.ArgumentParser) -> None:
+    """Add --log.level and --log.format."""
+    add = parser.add_argument
+    add(
+        "--log.level",
+        dest="log_level",
+        choices=logs.LEVELS,
+        default="info",
+        help="lowest level that is logged (default info)",
+    )
+    add(
+        "--log.format",
+        dest="log_format",
+        choices=logs.FORMATS,
+        default="logfmt",
+        help="format of a line of the log (default logfmt)",
     )
 
 

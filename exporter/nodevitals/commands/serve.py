@@ -10,6 +10,7 @@ import re
 from nodevitals import logs, probes
 from nodevitals.agent import Agent, LoadError
 from nodevitals.commands.options import (
+    add_log_options,
     add_node_options,
     add_web_config_option,
     files_of,
@@ -38,7 +39,7 @@ def add_to(commands: Subparsers) -> None:
     )
     add_node_options(parser)
     _add_web_options(parser)
-    _add_log_options(parser)
+    add_log_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -64,24 +65,6 @@ def _add_web_options(parser: argparse.ArgumentParser) -> None:
         dest="lifecycle",
         action="store_true",
         help="allow POST /-/reload (default: only SIGHUP reloads)",
-    )
-
-
-def _add_log_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--log.level",
-        dest="log_level",
-        choices=logs.LEVELS,
-        default="info",
-        help="lowest level that is logged (default info)",
-    )
-    add(
-        "--log.format",
-        dest="log_format",
-        choices=logs.FORMATS,
-        default="logfmt",
-        help="format of a line of the log (default logfmt)",
     )
 
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 
 from nodevitals import __version__, logs
-from nodevitals.commands.options import add_web_config_option
+from nodevitals.commands.options import add_log_options, add_web_config_option
 from nodevitals.commands.terminal import CommandError, Subparsers, document_error
 from nodevitals.document import DocumentError
 from nodevitals.web_config import read
@@ -46,20 +46,7 @@ def add_to(commands: Subparsers) -> None:
         help=f"address to listen on (default {DEFAULT_ADDRESS})",
     )
     add_web_config_option(parser)
-    add(
-        "--log.level",
-        dest="log_level",
-        choices=logs.LEVELS,
-        default="info",
-        help="lowest level that is logged (default info)",
-    )
-    add(
-        "--log.format",
-        dest="log_format",
-        choices=logs.FORMATS,
-        default="logfmt",
-        help="format of a line of the log (default logfmt)",
-    )
+    add_log_options(parser)
     parser.set_defaults(run=run)
 
 
