@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from dashboards.preview.draw import draw
+from dashboards.preview.draw import WIDTH, draw
 from dashboards.preview.queries import Json, Prometheus, QueryError, panels, read, variables
 from dashboards.preview.results import Result, result
 from dashboards.preview.span import Span, seconds
@@ -63,6 +63,7 @@ def render(
     output: Path | None,
     tables: bool = False,
     most: int = 0,
+    width: int = WIDTH,
 ) -> None:
     """Ask, then draw and print what is wanted."""
     known = variables(dashboard, prometheus, span, given)
@@ -77,7 +78,7 @@ def render(
         if tables:
             print(printed(panel, results[panel["id"]], span.end, time.monotonic() - started))
     if output:
-        draw(dashboard, results, known, span, output, most)
+        draw(dashboard, results, known, span, output, most, width)
 
 
 def main() -> None:

@@ -50,13 +50,14 @@ def draw(
     span: Span,
     output: Path,
     most: int = 0,
+    width: int = WIDTH,
 ) -> None:
-    """Write the picture; `results` are by the number of the panel. With `most`, only the panels
-    that end within as many lines of the grid.
+    """Write the picture, `width` pixels wide; `results` are by the number of the panel. With
+    `most`, only the panels that end within as many lines of the grid.
     """
     panels = upper(dashboard["panels"], most)
     height = HEADER + LINE * max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
-    figure = Figure(figsize=(WIDTH / DPI, height / DPI), dpi=DPI, facecolor="white")
+    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
     end = datetime.fromtimestamp(span.end, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     chosen = [
         f"{model.get('label') or model['name']}: "
@@ -69,14 +70,14 @@ def draw(
     figure.text(0.01, 1 - 44 / height, heading, color="dimgray", va="center", **FONT)
     for panel in panels:
         grid = panel["gridPos"]
-        left, top = grid["x"] * WIDTH / COLUMNS + 12, HEADER + grid["y"] * LINE
-        wide, high = grid["w"] * WIDTH / COLUMNS - 24, grid["h"] * LINE - 12
+        left, top = grid["x"] * width / COLUMNS + 12, HEADER + grid["y"] * LINE
+        wide, high = grid["w"] * width / COLUMNS - 24, grid["h"] * LINE - 12
         if panel["type"] == "row":
             y = 1 - (top + LINE / 2) / height
-            figure.text(left / WIDTH, y, panel["title"], fontsize=11, weight="bold", va="center")
+            figure.text(left / width, y, panel["title"], fontsize=11, weight="bold", va="center")
             continue
         # The title stands above the axes.
-        place = (left / WIDTH, 1 - (top + high) / height, wide / WIDTH, (high - 24) / height)
+        place = (left / width, 1 - (top + high) / height, wide / width, (high - 24) / height)
         _panel(figure.add_axes(place), panel, results[panel["id"]], span, (wide, high - 24))
     output.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(output)
