@@ -52,8 +52,8 @@ def probe_tables(pack: Pack) -> dict[Path, str]:
     if unknown := tables.unknown(pack):
         raise SystemExit("\n".join(unknown))
     pages = {}
-    for name, words in {"README.md": tables.ENGLISH, "README.zh-CN.md": tables.CHINESE}.items():
-        table = tables.readme_table(pack, words)
+    for name, chinese in {"README.md": False, "README.zh-CN.md": True}.items():
+        table = tables.readme_list(pack, chinese)
         pages[ROOT / name] = tables.replaced((ROOT / name).read_text(), "probes", table)
     path = ROOT / "docs/probes.md"
     return {**pages, path: tables.probes_page(path.read_text(), pack)}

@@ -30,7 +30,7 @@ MAIN = {
             "ascend_optical_receive_watts",
         ),
         ("AcceleratorLost", "NpuUnhealthy", "NpuLinkDown", "NpuEcc", "NpuNetworkUnreachable"),
-        "昇腾 NPU（npu-smi、hccn_tool）：应答与掉卡、健康状态与故障码、HBM ECC、RoCE 端口、光功率",
+        "昇腾 NPU（npu-smi、hccn_tool）：掉卡、健康状态与故障码、HBM ECC、RoCE 端口、光功率",
     ),
     "bmc": Main(
         (
@@ -49,7 +49,7 @@ MAIN = {
             "ChassisEvent",
             "BmcUnreachable",
         ),
-        "节点自身的 BMC：电源、风扇、进风温度、功率、电池、系统事件日志",
+        "节点自身的 BMC：电源、风扇、温度、功率、电池、系统事件日志",
     ),
     "disks": Main(
         (
@@ -69,8 +69,7 @@ MAIN = {
             "DiskWearHigh",
             "DiskHot",
         ),
-        "本地硬盘：NVMe 与 SATA/SAS 的 SMART 健康状态、磨损、介质错误、温度、丢盘；块设备 I/O；"
-        "md 阵列、device-mapper",
+        "本地硬盘：SMART 健康状态、磨损、错误、温度、丢盘、I/O；md 阵列、device-mapper",
     ),
     "fabric": Main(
         (
@@ -92,12 +91,12 @@ MAIN = {
             "selfcheck_seconds_total",
         ),
         ("SelfCheckSlow", "SelfCheckFailed"),
-        "单个节点内的带宽自检与 DCGM 诊断，不需要第二个节点，只在没有作业时进行；默认关闭",
+        "单个节点内的带宽自检与 DCGM 诊断，只在没有作业时进行；默认关闭",
     ),
     "jobs": Main(
         ("pod_accelerator_info", "jobs_processes", "jobs_unidentified_devices"),
         ("JobOwnerImpact",),
-        "没有 Kubernetes 时：加速卡归哪个 Slurm 作业或用户，以进程打开的设备文件为准",
+        "加速卡归哪个 Slurm 作业或用户，以进程打开的设备文件为准",
     ),
     "kernel_log": Main(
         (
@@ -108,8 +107,7 @@ MAIN = {
             "kernel_device_events_total",
         ),
         ("NvidiaXid", "NvidiaSxid", "NicFailed", "KernelErrors", "OomKill", "GpuInitFailed"),
-        "内核日志：Xid 与 SXid（各有唯一处置动作）、OOM、任务挂死、NFS、I/O、PCIe、NVMe 错误；"
-        "重启后不重不漏",
+        "内核日志：Xid（各有唯一处置动作）、OOM、任务挂死、NFS、I/O、内存、PCIe、NVMe 错误",
     ),
     "kubernetes": Main(
         (
@@ -173,7 +171,7 @@ MAIN = {
             "NodeMemoryHigh",
             "NodeCpuHigh",
         ),
-        "节点本身：CPU、内存、不可中断睡眠的进程、时钟、文件句柄、内存错误、NVMe、OOM",
+        "节点本身：CPU、内存、负载、阻塞进程、时钟、内存错误、NVMe、OOM",
     ),
     "nvidia": Main(
         (
@@ -197,18 +195,17 @@ MAIN = {
             "ThermalSlowdown",
             "MemoryWithoutJob",
         ),
-        "NVIDIA GPU（NVML）：应答与掉卡、ECC、行重映射、NVLink、Fabric、PCIe、降频、温度、功耗、"
-        "建议的恢复动作",
+        "NVIDIA GPU（NVML）：掉卡、ECC、行重映射、NVLink、PCIe、降频、温度、功耗",
     ),
     "peers": Main(
         ("peer_reachable", "peer_round_trip_seconds", "peer_failure"),
         ("PeerUnreachable", "NodeReachesNobody"),
-        "本节点到其他节点的连接（TCP 或 SSH banner）：往返时延、失败原因；不配置则关闭",
+        "到其他节点的连接（TCP 或 SSH banner）：往返时延、失败原因；不配置则关闭",
     ),
     "profile": Main(
         ("profile_conforms", "profile_check_info", "profile_checks"),
         ("ProfileDiffers", "NodesUnlikePool"),
-        "节点应有的状态：数量、型号、版本、模式、内核参数与模块、资源限制；与基准或同池节点比较",
+        "节点应有的状态：数量、型号、版本、内核参数、资源限制；与基准或同池节点比较",
     ),
     "rdma": Main(
         (
@@ -229,7 +226,7 @@ MAIN = {
             "RdmaPortOutage",
             "RdmaGidUnusable",
         ),
-        "RDMA 端口：在位、up、速率、闪断、中断时长、错误、拥塞、流量；RoCE 端口的网卡与 GID",
+        "RDMA 端口：在位、up、速率、闪断、中断时长、错误、拥塞、流量；RoCE 网卡与 GID",
     ),
     "services": Main(
         (
@@ -248,8 +245,7 @@ MAIN = {
             "ProcessesBlocked",
             "ZombieProcesses",
         ),
-        "systemd 单元：是否运行、反复重启、失败；变为只读的文件系统、卡在内核中的进程、僵尸进程、"
-        "线程数",
+        "systemd 单元；变为只读的文件系统、卡在内核中的进程、僵尸进程、线程数",
     ),
     "scripts": Main(
         (
@@ -260,8 +256,7 @@ MAIN = {
             "scripts_nccl_bus_bandwidth_bytes_per_second",
         ),
         ("ScriptCritical", "ScriptWarning", "ScriptUnknown", "RankBehind"),
-        "自定义检查（Nagios 插件、nhc、任意可执行文件）与作业写出的文本指标（NCCL Inspector）；"
-        "不配置则关闭",
+        "自定义检查（Nagios 插件、nhc、任意可执行文件）与作业写出的文本指标",
     ),
     "switches": Main(
         ("port_switch_info", "port_switch_ibnetdiscover_timestamp_seconds"),
@@ -277,6 +272,6 @@ MAIN = {
             "transceiver_info",
         ),
         ("TransceiverSignalLow", "TransceiverErrors"),
-        "光模块与线缆：收发光功率、偏置电流、温度、电压、厂商与序列号；FEC 纠错统计",
+        "光模块与线缆：收发光功率、偏置电流、温度、电压、序列号；FEC 纠错统计",
     ),
 }

@@ -10,7 +10,6 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from tools.main_of_probes import MAIN, Main
 
@@ -31,29 +30,19 @@ MOST = 7
 ANY = ".*"
 
 
-class Words(NamedTuple):
-    """The language of a README, and the head of its table."""
-
-    head: str
-    chinese: bool
-
-
-ENGLISH = Words("| probe | checks |", chinese=False)
-CHINESE = Words("| 探针 | 检查内容 |", chinese=True)
-
-
 def described(name: str) -> str:
     """What a probe checks: the first lines of its class."""
     return " ".join((probes.registered()[name].__doc__ or "").split())
 
 
-def readme_table(pack: Pack, words: Words) -> str:
-    """The table of a README: one row per probe, with a link to its section in docs/probes.md."""
-    lines = [words.head, "|---|---|"]
+def readme_list(pack: Pack, chinese: bool) -> str:
+    """The list of a README: one line per probe, with a link to its section in docs/probes.md."""
+    lines = []
     for name in probes.registered():
-        text = main_of(name, pack).chinese if words.chinese else described(name).rstrip(".")
-        lines.append(f"| [`{name}`](docs/probes.md#{name}) | {text} |")
-    return "\n".join(lines) + "\n"
+        sentence = described(name).partition(". ")[0].rstrip(".")
+        text = main_of(name, pack).chinese if chinese else sentence
+        lines.append(f"- [`{name}`](docs/probes.md#{name}): {text}\n")
+    return "".join(lines)
 
 
 def main_of(name: str, pack: Pack) -> Main:

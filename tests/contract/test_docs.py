@@ -17,7 +17,6 @@ from nodevitals_hub.settings.hub import HubSettings
 from testbed.node import ROOT, SOURCES, run
 
 README = (ROOT / "README.md").read_text()
-CHINESE = (ROOT / "README.zh-CN.md").read_text()
 PROBES_PAGE = (ROOT / "docs/probes.md").read_text()
 COMMANDS = (ROOT / "docs/commands.md").read_text()
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
@@ -57,9 +56,7 @@ def test_there_are_commands_and_alerts_to_look_for() -> None:
 
 
 @pytest.mark.parametrize("name", PROBES)
-def test_every_probe_is_in_the_tables(name: str) -> None:
-    for page in (README, CHINESE):
-        assert f"| [`{name}`](docs/probes.md#{name}) |" in page
+def test_every_probe_has_a_section(name: str) -> None:
     assert f"\n## {name}\n" in PROBES_PAGE
 
 

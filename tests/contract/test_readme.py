@@ -21,6 +21,7 @@ from tools.probe_tables import (
 
 from nodevitals import catalogue, probes
 from nodevitals.commands.rules.site.pack import read_pack
+from testbed.readme_page import height_px
 
 ROOT = Path(__file__).parents[2]
 ENGLISH = (ROOT / "README.md").read_text()
@@ -30,14 +31,23 @@ FENCES = re.compile(r"^```(?:sh|console).*?^```$", re.MULTILINE | re.DOTALL)
 PICTURES = [ROOT / "docs/pictures" / name for name in ("flow.svg", "flow.zh.svg")]
 
 
-def test_both_are_short() -> None:
-    """Besides a row per probe."""
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
+def test_a_page_is_short(name: str) -> None:
+    assert height_px(ROOT / name) <= 3000
+
+
+def test_each_probe_has_one_line() -> None:
+    """At a width of 1,000 px; a Chinese character is twice as wide as a Latin one."""
     for text in (ENGLISH, CHINESE):
-        assert len(re.findall(r"^(?!\| \[`).*$", text, re.MULTILINE)) < 140
+        lines = re.findall(r"^- \[`(\w+)`\]\(docs/probes\.md#\w+\): (.*)$", text, re.MULTILINE)
+        assert [name for name, _ in lines] == list(probes.registered())
+        for name, line in lines:
+            width = len(name) + sum(1 + (ord(letter) > 0x2E80) for letter in line)
+            assert width <= 112, line
 
 
 def test_both_have_the_same_sections_commands_and_tables() -> None:
-    for pattern in (r"^## ", r"^\*\*|^- \*\*", r"^\|", r"^!?\[?!\["):
+    for pattern in (r"^## ", r"^\*\*|^- \*\*", r"^- ", r"^!?\[?!\["):
         found = [len(re.findall(pattern, text, re.MULTILINE)) for text in (ENGLISH, CHINESE)]
         assert found[0] == found[1] > 0, pattern
     assert FENCES.findall(ENGLISH) == FENCES.findall(CHINESE)
@@ -46,7 +56,8 @@ def test_both_have_the_same_sections_commands_and_tables() -> None:
 def test_both_link_to_the_same_pages() -> None:
     def pages(text: str) -> set[str]:
         targets = set(re.findall(r"\]\(([^)]+)\)", text))
-        return {target.replace(".zh.", ".").replace("/zh/", "/") for target in targets}
+        english = re.sub(r"\.zh\.(?!png)", ".", "\n".join(targets)).replace("/zh/", "/")
+        return {*english.replace(".zh.png", ".en.png").splitlines()}
 
     assert pages(ENGLISH) ^ pages(CHINESE) == {"README.md", "README.zh-CN.md"}
 

@@ -223,8 +223,8 @@ def look_at_processes(host: Host, now: float) -> Processes | None:
 
 
 class NodeProbe(Probe):
-    """The machine itself: CPU, memory, load, processes in uninterruptible sleep, clock, file
-    descriptors, memory errors, NVMe, OOM kills.
+    """The machine: CPU, memory, load, blocked processes, clock, memory errors, NVMe, OOM kills.
+    Blocked processes are those in uninterruptible sleep.
     """
 
     name = "node"

@@ -109,8 +109,8 @@ class AscendState(msgspec.Struct):
 
 
 class AscendProbe(Probe):
-    """Ascend NPUs through npu-smi and hccn_tool: which answer and which are lost, health and fault
-    codes, HBM ECC, RoCE ports, optical power.
+    """Ascend NPUs (npu-smi, hccn_tool): lost NPUs, health and fault codes, HBM ECC, RoCE ports,
+    optics.
     """
 
     name = "ascend"

@@ -29,9 +29,7 @@ MAX_GAP_SECONDS = 1800.0
 
 
 class BmcProbe(Probe):
-    """The node's own BMC: power supplies, fans, inlet and other temperatures, power, batteries,
-    system event log.
-    """
+    """The node's BMC: power supplies, fans, temperatures, power, batteries, system event log."""
 
     name = "bmc"
     families = tuple(families.metrics)

@@ -71,7 +71,7 @@ class DisksState(msgspec.Struct):
 
 
 class DisksProbe(Probe):
-    """Local disks: SMART health, wear, media errors, temperature, missing disks; I/O; md arrays,
+    """Local disks: SMART health, wear, errors, temperature, missing disks, I/O. Also md arrays and
     device-mapper.
     """
 

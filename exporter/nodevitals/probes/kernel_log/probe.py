@@ -34,8 +34,8 @@ class KernelLogSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown
 
 
 class KernelLogProbe(Probe):
-    """The kernel log: Xids and SXids with one action each, OOM kills, hung tasks, NFS, I/O, file
-    system, memory, PCIe and NVMe errors; counted once over restarts.
+    """The kernel log: Xids, OOM kills, hung tasks, errors of NFS, I/O, memory, PCIe and NVMe. Each
+    Xid and SXid has one action; events are counted once over restarts.
     """
 
     name = "kernel_log"

@@ -35,8 +35,8 @@ from nodevitals.probes.kubernetes.state import KubernetesState
 
 
 class KubernetesProbe(Probe):
-    """Kubernetes: which pod has which accelerator, with its job, owner and queue; whether the node
-    takes pods; OOM kills of pods.
+    """Kubernetes: which pod has which accelerator, whether the node takes pods, OOM kills of pods.
+    With the pod's job, owner and queue.
     """
 
     name = "kubernetes"

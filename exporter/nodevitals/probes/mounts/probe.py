@@ -99,9 +99,7 @@ class MountState(msgspec.Struct):
 
 
 class MountsProbe(Probe):
-    """Mounts: mounted, the expected file system, writable, returns what was written; space and
-    inodes.
-    """
+    """Mounts: mounted, the expected type, writable, returns what was written, space and inodes."""
 
     name = "mounts"
     families = families.metrics

@@ -83,8 +83,8 @@ class NvidiaState(msgspec.Struct):
 
 
 class NvidiaProbe(Probe):
-    """NVIDIA GPUs through NVML: which answer and which are lost, ECC, remapped rows, NVLink,
-    fabric, PCIe, slowdowns, temperatures, power, recovery action.
+    """NVIDIA GPUs (NVML): lost GPUs, ECC, remapped rows, NVLink, PCIe, slowdowns, temperatures,
+    power. Also the fabric's state and the recovery action.
     """
 
     name = "nvidia"

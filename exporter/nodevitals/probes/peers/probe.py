@@ -125,8 +125,8 @@ class PeersState(msgspec.Struct):
 
 
 class PeersProbe(Probe):
-    """Connections from this node to others, by TCP or to an SSH banner: round-trip time, reason of
-    a failure. Off without a list of peers.
+    """Connections to other nodes, by TCP or to an SSH banner: round-trip time, reason of a failure.
+    Off without a list of peers.
     """
 
     name = "peers"

@@ -59,8 +59,8 @@ class ProfileState(msgspec.Struct):
 
 
 class ProfileProbe(Probe):
-    """The expected state of the node: counts, models, versions, modes, kernel parameters and
-    modules, limits, links; from a profile, or for comparison with its pool.
+    """The expected state of the node: counts, models, versions, kernel parameters, limits, links.
+    From a profile, or for comparison with its pool.
     """
 
     name = "profile"

@@ -67,8 +67,8 @@ class RdmaState(msgspec.Struct):
 
 
 class RdmaProbe(Probe):
-    """RDMA ports: present, up, at the expected rate; flaps, outages, errors, congestion, saturated
-    counters, traffic; interface and GID of RoCE ports.
+    """RDMA ports: present, up, at the expected rate; flaps, outages, errors, congestion, traffic.
+    Also saturated counters, and interface and GID of RoCE ports.
     """
 
     name = "rdma"

@@ -39,7 +39,7 @@ MAX_SCRIPTS = 200
 
 class ScriptsProbe(Probe):
     """Checks of the site (Nagios plugins, nhc, any executable), and metrics that jobs write to
-    files (NCCL Inspector).
+    files.
     """
 
     name = "scripts"

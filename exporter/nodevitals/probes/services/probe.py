@@ -91,9 +91,7 @@ class ServicesState(msgspec.Struct):
 
 
 class ServicesProbe(Probe):
-    """systemd units: active, restarting, failed; file systems that became read-only, processes that
-    hang in the kernel, zombies, threads.
-    """
+    """systemd units, read-only file systems, processes hung in the kernel, zombies, threads."""
 
     name = "services"
     families = families.metrics

@@ -168,7 +168,7 @@ class SwitchesState(msgspec.Struct):
 
 
 class SwitchesProbe(Probe):
-    """The switch that each RDMA port and network interface is connected to, and its port: from the
+    """The switch and its port that each RDMA port and network interface is connected to. From the
     configuration, LLDP, or the output of ibnetdiscover.
     """
 

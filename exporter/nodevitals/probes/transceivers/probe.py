@@ -108,9 +108,7 @@ class TransceiversState(msgspec.Struct):
 
 
 class TransceiversProbe(Probe):
-    """Modules and cables of network ports: temperature, voltage, optical power and bias per lane,
-    identity, forward error correction.
-    """
+    """Modules and cables: temperature, voltage, optical power and bias per lane, identity, FEC."""
 
     name = "transceivers"
     families = (*metrics,)
