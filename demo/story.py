@@ -87,7 +87,7 @@ def write_mail(readme: Path, text: str) -> None:
 def draw(prometheus: str, language: str, path: Path) -> None:
     """Draw the rows of the dashboard, one below the other."""
     board = read(DASHBOARDS / language / "node.json")
-    top, rows = 0, []
+    top, rows = 0.0, []
     for y, height in ROWS.items():
         row = [panel for panel in board["panels"] if panel["gridPos"]["y"] == y]
         for panel in row:
