@@ -6,8 +6,8 @@ ThresholdMissing. Then from rules, families, settings, probes and parsers: docs/
 example configurations and their pages, those of the hub as well, the tables of probes in the
 READMEs and docs/probes.md (with tools/main_of_probes.py), docs/alerts.md, the example of the values
 file, the inhibitions of Alertmanager's minimal configuration, the JSON of the dashboards, the
-schema of the chart's values, its rules and its forms of Alertmanager's configuration,
-docs/commands.md, completions and the man page.
+schema of the chart's values, its rules and its forms of Alertmanager's configuration, the
+catalogue of recorded series, docs/commands.md, completions and the man page.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from pathlib import Path
 
 import yaml
 
-from nodevitals import catalogue, probes
+from nodevitals import probes
 from nodevitals.commands.completion import FILES
 from nodevitals.commands.generated.command_line import commands_page
 from nodevitals.commands.generated.configuration_page import configuration_page
 from nodevitals.commands.generated.example import example_configuration
+from nodevitals.commands.generated.recorded import FILE as RECORDED
+from nodevitals.commands.generated.recorded import decoded, metrics_page
 from nodevitals.commands.rules.alerts_page import alerts_page, without_reason
 from nodevitals.commands.rules.site.pack import Pack, read_pack
 from nodevitals.commands.rules.site.values_example import EXAMPLE, example_values
@@ -127,6 +129,17 @@ def hub_pages() -> dict[Path, str]:
     }
 
 
+def recorded(pack: Pack) -> dict[Path, str]:
+    """Return the catalogue of recorded series, and docs/METRICS.md, which has them."""
+    from tools.recorded_series import recorded_json
+
+    text = recorded_json(pack, ROOT / "rules")
+    return {
+        RECORDED: text,
+        ROOT / "docs/METRICS.md": metrics_page(decoded(text.encode())),
+    }
+
+
 def made() -> dict[Path, str]:
     """Return the content of every generated file."""
     for name, kind in probes.registered().items():
@@ -138,7 +151,7 @@ def made() -> dict[Path, str]:
     routes = yaml.safe_load((ROOT / "alertmanager/alertmanager.yaml").read_text())
     alerts = ROOT / "docs/alerts.md"
     return {
-        ROOT / "docs/METRICS.md": catalogue.markdown(catalogue.hub_families()),
+        **recorded(pack),
         ROOT / "docs/configuration.md": configuration_page(probes.registered()),
         ROOT / "exporter/packaging/nodevitals.example.yaml": example_configuration(
             probes.registered()
@@ -157,7 +170,7 @@ def made() -> dict[Path, str]:
 
 def faults() -> tuple[dict[Path, str], list[str]]:
     """Return the content of the files made from the registry, and what it lacks."""
-    sys.path.insert(0, str(ROOT))
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     from tools.chinese_words import chinese_json, chinese_template
     from tools.preflight_rows import preflight_json
     from tools.registry import RegistryError, problems, read_registry
@@ -199,8 +212,12 @@ def main() -> int:
     """Write or check; the rule files first, as others are made from them."""
     files, missing = faults()
     stale = written(files)
+    from tools.recorded_series import help_problems
+
     stale |= written(made())
-    if unexplained := without_reason(read_pack(ROOT / "rules")):
+    pack = read_pack(ROOT / "rules")
+    missing += help_problems(pack)
+    if unexplained := without_reason(pack):
         missing.append(f"runbooks without a section Severity: {', '.join(unexplained)}")
     for problem in missing:
         print(f"rules/faults/{problem}", file=sys.stderr)

@@ -148,6 +148,8 @@ class Record(Form, kw_only=True):
 
     record: str
     expr: str
+    help: str = ""
+    """What the series is, and its unit: in the first item of this name (recorded_series.py)."""
     labels: dict[str, str] = {}
     note: str = ""
 

@@ -15,6 +15,8 @@ _THRESHOLDS_HEAD = """\
 # Policy thresholds: change them here, or replace this file. Hardware limits are metrics of the
 # exporter (…_expected, …_max). A missing threshold raises ThresholdMissing.
 #
+# HELP nodevitals:threshold A limit that rules compare with, by its name; its unit is below.
+#
 # Generated from rules/faults/ (make generate).
 groups:
   - name: nodevitals-thresholds
@@ -88,6 +90,8 @@ def _group(group: Group, source: Source, registry: Registry) -> Iterator[str]:
         if before and isinstance(before, Alert) != isinstance(item, Alert):
             yield ""
         yield from _comment(item.note, "      ")
+        if isinstance(item, Record) and item.help:
+            yield f"      # HELP {item.record} {item.help}"
         if isinstance(item, Alert):
             yield from _alert(item.alert, _expression(item, registry), item)
         else:

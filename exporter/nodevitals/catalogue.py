@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nodevitals import probes
@@ -170,13 +170,14 @@ def markdown(of_the_hub: dict[str, Family]) -> str:
         lines += ["", f"## Exposed by {owner}", "", "| family | kind | labels | help |"]
         lines.append("|---|---|---|---|")
         for family in families:
-            names = [_label_text(family, label) for label in family.labels]
+            names = [label_text(label, family.closed) for label in family.labels]
             labels = ", ".join([*names, "those of the configuration"] if family.open else names)
             lines.append(f"| `{family.name}` | {family.kind} | {labels} | {family.help} |")
     return "\n".join(lines) + "\n"
 
 
-def _label_text(family: Family, label: str) -> str:
-    values = family.closed.get(label)
+def label_text(label: str, closed: Mapping[str, tuple[str, ...]]) -> str:
+    """A label, with the values that it may take where the list is closed."""
+    values = closed.get(label)
     choices = r" \| ".join(values or ())
     return f"{label} {{{choices}}}" if values else label

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from nodevitals import catalogue
+from nodevitals.commands.generated.recorded import metrics_page, recorded_series
 from nodevitals.commands.terminal import Subparsers, print_json
 
 
@@ -22,10 +23,9 @@ def add_to(commands: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print docs/METRICS.md, or the families as JSON."""
-    of_the_hub = catalogue.hub_families()
     if options.format == "json":
-        families = {**catalogue.all_families(), **of_the_hub}
+        families = {**catalogue.all_families(), **catalogue.hub_families()}
         print_json([family for _, family in sorted(families.items())])
     else:
-        print(catalogue.markdown(of_the_hub), end="")
+        print(metrics_page(recorded_series().values()), end="")
     return 0
