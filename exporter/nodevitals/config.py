@@ -56,7 +56,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The whole file."""
 
     labels: dict[str, str] = {}
-    """Labels of nodevitals_node_info, to group and to route by; no other series has them.
+    """Labels of nodevitals_node_info, to group and to join by; no other series has them.
     Example: `{rack: r12, rail_group: a, pool: train}`"""
     state_directory: Optional[str] = "/var/lib/nodevitals"
     """Directory of the history, and of counters and states that outlive a restart; null keeps

@@ -12,7 +12,11 @@ from bench.first_hour import ROOT, planned, run_machines
 from bench.pagesteps import Step
 
 # Each row is one machine: its pages run one after the other.
-MACHINES = (("docs/install.md", "docs/operate.md"), ("docs/air-gapped.md",))
+MACHINES = (
+    ("docs/install.md", "docs/operate.md"),
+    ("docs/install.md", "docs/own-alert.md"),
+    ("docs/air-gapped.md",),
+)
 PAGES = tuple(page for pages in MACHINES for page in pages)
 TRANSCRIPT = ROOT / "dist/pages.txt"
 # What a page takes for granted on the machine: the server of docs/first-alert.md.
@@ -22,7 +26,7 @@ cp -r --backup=numbered site/prometheus/. site/alertmanager/. /etc/prometheus/
 systemctl restart prometheus prometheus-alertmanager
 sleep 30
 """
-BEFORE = {"docs/operate.md": SERVER}
+BEFORE = {"docs/operate.md": SERVER, "docs/own-alert.md": SERVER}
 
 
 def plan(pages: tuple[str, ...]) -> list[Step]:

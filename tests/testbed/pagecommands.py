@@ -7,6 +7,7 @@ name, with folders of its own at /etc/nodevitals and /var/lib/nodevitals. It nee
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,22 @@ from pathlib import Path
 from bench.pagesteps import Step
 from testbed.node import ROOT, SOURCES, environment
 
-PAGES = ("docs/maintenance.md", "docs/rules-check.md", "docs/configuration.md")
+PAGES = (
+    "docs/maintenance.md",
+    "docs/rules-check.md",
+    "docs/configuration.md",
+    "docs/own-alert.md",
+)
+# What a page takes for granted: the folder `site` and the server of docs/first-alert.md.
+BEFORE = {
+    "docs/own-alert.md": """\
+nodevitals init site --cluster test >init.txt || grep '^Warning: ' init.txt
+mkdir -p /etc/prometheus
+cp -r site/prometheus/. /etc/prometheus/
+"""
+}
+# Steps with these run on the machines of tests/bench/pages.py only.
+SERVERS = re.compile(r"\bsystemctl\b|http://localhost:9090")
 FOLDERS = ("rules", "alertmanager", "exporter/packaging")
 # What a package installs as the configuration.
 EXAMPLE = ROOT / "exporter/packaging/nodevitals.example.yaml"

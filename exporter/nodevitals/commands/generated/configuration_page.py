@@ -35,6 +35,11 @@ $ nodevitals check-config /etc/nodevitals/nodevitals.yaml
 
 `systemctl reload nodevitals` makes the agent read it; where it has an error, the agent goes on with
 what it had.
+
+Alerts are configured where they are evaluated: a site's
+[values of the rules](../rules/examples/values.example.yaml), rules of its own
+([own-alert.md](own-alert.md), [sampled rules](../rules/examples/custom.example.yaml)), and routes,
+also [by the pool of a node](own-alert.md#route-shipped-alerts-by-pool).
 """
 COMMON = """
 ## Every probe

@@ -44,6 +44,8 @@ tests, firing and silent, and a [runbook](../rules/runbooks/), critical ones als
 A site changes no file: [a values file](../rules/examples/values.example.yaml) has its scrape job,
 runbooks, labels, thresholds (also per pool), alerts that are off or have another severity or wait,
 and the profile. `nodevitals rules render --values FILE --output FOLDER` writes the rules.
+[own-alert.md](own-alert.md) is the way to a rule of your own, and to alerts with the pool of their
+node.
 
 [alertmanager/](../alertmanager/) notifies the right person once: pages in three tiers, tickets to
 teams, one page for a filer under 500 nodes; `minimal.yaml` has one receiver and the same
