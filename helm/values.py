@@ -60,6 +60,8 @@ class Monitor(Values, frozen=True, kw_only=True):
     """Further relabelings, after those of the chart."""
     metric_relabelings: tuple[Free, ...] = ()
     """Relabelings of the samples."""
+    attach_metadata: Free = {}
+    """As in the operator's API: `node: true` has the labels of the node for `relabelings`."""
     fast: Fast
     """A second endpoint for frequent scrapes of some probes."""
     annotations: bool = False

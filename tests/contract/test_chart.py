@@ -14,6 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from bench.pagesteps import fences
 from nodevitals import probes
 from nodevitals.config import parse
 from nodevitals.linux.capabilities import parse_kept
@@ -673,6 +674,24 @@ def test_frequent_scrapes_do_not_double_alerts(name: str) -> None:
     assert jobs == [["nodevitals"], ["nodevitals-fast"]]
     assert "params" not in first
     assert set(second["params"]["collect[]"]) <= set(probes.registered())
+
+
+@pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
+def test_targets_may_have_the_labels_of_their_nodes(kind: str) -> None:
+    """docs/own-alert.md: alerts are routed by them. The hub is no node of a pool."""
+    page = "docs/own-alert.md"
+    [block] = [one for one in fences(page, (ROOT / page).read_text()) if one.kind == "yaml"]
+    values = yaml.safe_load(block.text)
+    values["monitor"]["kind"] = kind
+    agents, hub = of_kind(render({**values, "hub": {"enabled": True}}), kind)
+    assert agents["spec"]["attachMetadata"] == {"node": True}
+    assert "attachMetadata" not in hub["spec"]
+    [first] = agents["spec"].get("podMetricsEndpoints") or agents["spec"]["endpoints"]
+    assert first["relabelings"][-1] == {
+        "action": "replace",
+        "sourceLabels": ["__meta_kubernetes_node_label_pool"],
+        "targetLabel": "pool",
+    }
 
 
 def test_agents_may_only_read_pods_and_nodes() -> None:
