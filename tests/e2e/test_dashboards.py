@@ -21,6 +21,7 @@ from dashboards.preview.queries import (
 )
 from dashboards.preview.span import Span
 
+from nodevitals.commands.generated.recorded import recorded_series
 from testbed.dashboards import FILES
 from testbed.node import ROOT
 from testbed.site import Site
@@ -286,6 +287,22 @@ def test_every_variable_has_values(faulty: Fleet, name: str) -> None:
     known = variables(BOARDS[name], faulty.prometheus, span, {})
     for model in BOARDS[name]["templating"]["list"]:
         assert options(model, known, faulty.prometheus, span), model["name"]
+
+
+def test_recorded_series_are_as_the_catalogue_says(faulty: Fleet) -> None:
+    """What docs/METRICS.md says of their labels and of their values."""
+    found = 0
+    for one in recorded_series().values():
+        series = faulty.prometheus.now(f"last_over_time({one.name}[1h])", faulty.now)
+        found += bool(series)
+        labels = {label for sample in series for label in sample["metric"]}
+        assert labels <= {"__name__", *one.labels}, one.name
+        values = {float(sample["values"][0][1]) for sample in series}
+        if one.help.startswith("Always 1"):
+            assert values <= {1}, one.name
+        elif one.help.startswith("Whether"):
+            assert values <= {0, 1}, one.name
+    assert found > 150
 
 
 @pytest.mark.proof("dashboards")
