@@ -32,11 +32,16 @@ def chinese_json(registry: Registry) -> str:
 
 def chinese_template(registry: Registry, text: str) -> str:
     """Return the template with its generated definitions."""
+    return between_marks(text, "\n".join(_definitions(registry)))
+
+
+def between_marks(text: str, definitions: str) -> str:
+    """Return the template with these definitions between the lines that mark generated ones."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"no lines {BEGIN.strip()} and {END.strip()}")
-    return before + BEGIN + "\n".join(_definitions(registry)) + END + after
+    return before + BEGIN + definitions + END + after
 
 
 def _named(registry: Registry) -> dict[str, Chinese]:

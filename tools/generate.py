@@ -39,7 +39,7 @@ CENTRAL = (
     "helm/nodevitals/examples/several-clusters-central.yaml",
     "docs/several-clusters.md",
 )
-HUB_WORDS = ROOT / "hub/nodevitals_hub/notify/texts/words_zh.json"
+HUB_TEXTS = ROOT / "hub/nodevitals_hub/notify/texts"
 COUNTED = ("README.md", "README.zh-CN.md", "docs/comparison.md")
 COUNT = re.compile(r"(<!-- count:alerts -->)\d+(<!-- /count -->)")
 # From the key to the next line that is not indented.
@@ -171,6 +171,7 @@ def made() -> dict[Path, str]:
 def faults() -> tuple[dict[Path, str], list[str]]:
     """Return the content of the files made from the registry, and what it lacks."""
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    from tools.alert_waits import waits_json, waits_template
     from tools.chinese_words import chinese_json, chinese_template
     from tools.preflight_rows import preflight_json
     from tools.registry import RegistryError, problems, read_registry
@@ -183,13 +184,16 @@ def faults() -> tuple[dict[Path, str], list[str]]:
         raise SystemExit(f"rules/faults/{error}") from None
     files = {ROOT / "rules" / name: text for name, text in rule_files(registry).items()}
     missing = list(problems(registry, files, ROOT / "rules"))
-    template = ROOT / "alertmanager/templates/nodevitals.zh.tmpl"
+    english = ROOT / "alertmanager/templates/nodevitals.tmpl"
+    chinese = ROOT / "alertmanager/templates/nodevitals.zh.tmpl"
     return {
         **files,
         ROOT / "rules/tests/thresholds-missing.yaml": threshold_test(registry),
-        HUB_WORDS: chinese_json(registry),
+        HUB_TEXTS / "words_zh.json": chinese_json(registry),
+        HUB_TEXTS / "waits.json": waits_json(registry),
         ROOT / "exporter/nodevitals/commands/preflight/defects.json": defects,
-        template: chinese_template(registry, template.read_text()),
+        english: waits_template(registry, english.read_text()),
+        chinese: chinese_template(registry, chinese.read_text()),
     }, missing
 
 

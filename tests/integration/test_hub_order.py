@@ -99,7 +99,10 @@ def test_what_was_resolved_during_an_outage_does_not_fire_after_it(found: Site) 
     assert "FIRING" in requests.get(f"{found.url}/notifications", timeout=60).text
     found.recover()
     assert found.titles() == ["[RESOLVED 1] fault 1 of the test"]
-    assert "Since: 2026-11-22 08:00:00 UTC, until 09:00:00, lasted 1:00:00" in found.far.taken[0][2]
+    assert (
+        "Firing since: 2026-11-22 08:00:00 UTC, until 09:00:00, lasted 1:00:00"
+        in found.far.taken[0][2]
+    )
     assert found.counts()["sent"] == 1
 
 

@@ -10,8 +10,9 @@ from testbed.annotated import render
 RUNBOOKS = "https://github.com/nodevitals/nodevitals/blob/main/rules/runbooks"
 STARTED, ENDED = "2026-11-21T02:00:00Z", "2026-11-21T02:30:00Z"
 NODE_GROUP = {"cluster": "atlas", "instance": "gpu-node-1"}
-TITLES = ("nodevitals.subject", "nodevitals.zh.subject", "nodevitals.owner.subject")
-BODIES = ("nodevitals.text", "nodevitals.zh.text", "nodevitals.owner.text")
+PREFIXES = ("nodevitals", "nodevitals.zh", "nodevitals.owner", "nodevitals.zh.owner")
+TITLES = tuple(f"{prefix}.subject" for prefix in PREFIXES)
+BODIES = tuple(f"{prefix}.text" for prefix in PREFIXES)
 CHATS = ("nodevitals.chat", "nodevitals.zh.chat")
 ALL = (*TITLES, *BODIES, *CHATS, "nodevitals.title", "nodevitals.zh.title", "nodevitals.thread")
 

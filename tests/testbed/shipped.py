@@ -18,6 +18,8 @@ from testbed.webhook import Inbox
 
 # `#key` and, below it, `#  more`; text has one space after the #.
 _SETTING = re.compile(r"^( *)#(?=\S|  )", re.MULTILINE)
+# What has a Chinese form, by the comment in alertmanager.yaml.
+_TEMPLATE = re.compile(r'"nodevitals\.((?:owner\.)?(?:subject|title|text|chat))"')
 EXTERNAL_URL = "http://alertmanager.example.com"
 
 
@@ -26,6 +28,11 @@ def filled_in(name: str) -> dict[str, Any]:
     text = (ROOT / "alertmanager" / name).read_text()
     config: dict[str, Any] = yaml.safe_load(_SETTING.sub(r"\1", text))
     return config
+
+
+def in_chinese(text: str) -> str:
+    """Return a configuration's text with the Chinese form of each subject and text."""
+    return _TEMPLATE.sub(r'"nodevitals.zh.\1"', text)
 
 
 def send_to(config: dict[str, Any], mail_address: str, post_url: str) -> None:
@@ -101,7 +108,7 @@ class FilledIn(Shipped):
             route |= {"group_wait": wait, "group_interval": wait}
         text = yaml.safe_dump(config, allow_unicode=True, width=1000)
         if chinese:
-            text = re.sub(r'"nodevitals\.(subject|title|text|chat)"', r'"nodevitals.zh.\1"', text)
+            text = in_chinese(text)
         (self.folder / "alertmanager.yaml").write_text(text)
 
     def __enter__(self) -> FilledIn:

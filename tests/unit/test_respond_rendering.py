@@ -79,7 +79,8 @@ def test_one_alert_says_what_where_and_what_to_do() -> None:
     assert found.title == "[FIRING 1] atlas: GPU 2 lost on gpu-1"
     assert found.body.splitlines() == [
         "CRITICAL: GPU 2 lost on gpu-1",
-        "  Since: 2026-11-02 12:00:00 CST",
+        "  Fault began by: 2026-11-02 11:58:00 CST (for: 2m)",
+        "  Firing since: 2026-11-02 12:00:00 CST",
         "  Impact: Jobs that use it fail.",
         "  Action: Drain the node: kubectl drain gpu-1",
         f"  Runbook: {RUNBOOK}",
@@ -104,6 +105,7 @@ def test_chinese_text_has_the_words_of_the_templates() -> None:
     assert found.title == "[告警 1] atlas gpu-1：GPU 2 掉卡"
     assert found.body.splitlines() == [
         "【严重】gpu-1：GPU 2 掉卡",
+        "  故障开始：不晚于 2026-11-02 11:58:00 CST (for: 2m)",
         "  触发时间：2026-11-02 12:00:00 CST",
         "  影响：使用该卡的作业已失败或即将失败，可用卡数减少",
         "  处置：更换硬件",
@@ -128,10 +130,8 @@ def test_both_languages_have_chinese_first_and_one_link() -> None:
 def test_the_end_is_named_with_its_time() -> None:
     found = rendered(lost(1, "resolved"), lost(2, "resolved", alertname="Other"), lost(3))
     assert found.title == "[FIRING 1, RESOLVED 2] atlas: GPU 2 lost on gpu-3"
-    assert "RESOLVED: GPU 2 lost on gpu-1\n  Since: 2026-11-02 12:00:00 CST, until 13:30:10, " in (
-        found.body
-    )
-    assert "lasted 1:30:10" in found.body
+    assert "RESOLVED: GPU 2 lost on gpu-1\n  Fault began by: 2026-11-02 11:58:00 CST" in found.body
+    assert "  Firing since: 2026-11-02 12:00:00 CST, until 13:30:10, lasted 1:30:10" in found.body
     assert (
         rendered(lost(1, "resolved"), language="zh").title == "[已恢复 1] atlas gpu-1：GPU 2 掉卡"
     )
@@ -412,7 +412,7 @@ def test_a_digest_has_only_as_many_as_it_names(language: Language, size: int) ->
 
 def test_time_zone_is_that_of_the_settings() -> None:
     found = render([lost()], "a", "en", "", "", 900, timezone(timedelta(hours=-5)))
-    assert "Since: 2026-11-01 23:00:00 UTC-05:00" in found.body
+    assert "Firing since: 2026-11-01 23:00:00 UTC-05:00" in found.body
     assert "Incident" not in found.body
 
 

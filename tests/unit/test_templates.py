@@ -13,11 +13,13 @@ from testbed.annotated import annotated
 from testbed.messages import gpu, incident, killed_containers, lost_gpu, owners_jobs
 from testbed.node import ROOT
 from testbed.rendered import CHATS, NODE_GROUP, RUNBOOKS, alert, message, messages
+from testbed.shipped import filled_in, in_chinese
 
 
 def port(status: str = "firing") -> dict[str, Any]:
     """Return the alert on a port of n1."""
     labels = {"cluster": "c", "instance": "n1", "device": "mlx5_0", "fault": "rdma_port_down"}
+    labels["alertname"] = "RdmaPortDown"
     summary = "RDMA port mlx5_0/1 down or missing on n1"
     return alert(status, summary, port="1", action="drain", **labels)
 
@@ -40,11 +42,13 @@ def test_english_notification_has_every_field(tmp_path: Path) -> None:
     ]
     for line in (
         "  Where:   c n1, device mlx5_0",
-        "  Since:   2026-11-21 02:00:00 UTC",
+        "  Fault began by: 2026-11-21 01:58:00 UTC (for: 2m)",
+        "  Firing since:   2026-11-21 02:00:00 UTC",
         f"  Runbook: {RUNBOOKS}/MountHung.md",
         "RESOLVED: /data hung on n1",
         "  Where:   c n1, /data, filer:/x",
-        "  Since:   2026-11-21 02:00:00 UTC, until 02:30:00",
+        "  Fault began by: 2026-11-21 02:00:00 UTC",
+        "  Firing since:   2026-11-21 02:00:00 UTC, until 02:30:00",
         "  Lasted:  30m0s",
         "1 resolved, 1 still firing.",
         "Alertmanager: http://alertmanager.example",
@@ -67,6 +71,8 @@ def test_chinese_notification_has_every_field(tmp_path: Path) -> None:
         "  位置：c n1，设备 mlx5_0",
         f"  手册：{RUNBOOKS}/zh/MountHung.md",
         "【已恢复】n1：/data 存储挂死",
+        "  故障开始：不晚于 2026-11-21 01:58:00 UTC (for: 2m)",
+        "  触发时间：2026-11-21 02:00:00 UTC",
         "  触发时间：2026-11-21 02:00:00 UTC，恢复时间：02:30:00",
         "已恢复 1 条，仍有 1 条未恢复。",
     ):
@@ -206,37 +212,59 @@ def test_chinese_texts_link_to_pages_that_exist(tmp_path: Path) -> None:
         assert (ROOT / "rules" / page.partition("/rules/")[2]).is_file()
 
 
-def test_owner_gets_one_mail_without_words_of_hardware(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("prefix", "title", "node", "began", "words"),
+    [
+        (
+            "nodevitals.owner",
+            "[atlas] Job at risk, save your work: vision/",
+            "Node: ",
+            "Fault began by: ",
+            ("Save what you can", "expect a restart", "checkpoint"),
+        ),
+        (
+            "nodevitals.zh.owner",
+            "[atlas] 作业可能失败，请保存进度：vision/",
+            "节点：",
+            "故障开始：不晚于 ",
+            ("保存", "重启作业", "检查点"),
+        ),
+    ],
+)
+def test_owner_gets_one_mail_without_words_of_hardware(
+    tmp_path: Path, prefix: str, title: str, node: str, began: str, words: tuple[str, ...]
+) -> None:
     alerts = owners_jobs(tmp_path)
     group = {"cluster": "atlas", "owner": "alice"}
-    [subject] = message(tmp_path, "nodevitals.owner.subject", alerts, group)
-    assert subject.startswith(
-        "[atlas] 作业可能失败，请保存进度 / Job at risk, save your work: vision/"
-    )
-    lines = message(tmp_path, "nodevitals.owner.text", alerts, group)
+    [subject] = message(tmp_path, f"{prefix}.subject", alerts, group)
+    assert subject.startswith(title)
+    lines = message(tmp_path, f"{prefix}.text", alerts, group)
     jobs = [line for line in lines if line.startswith("  - ")]
     assert jobs == ["  - vision/trainer-0", "  - vision/trainer-1", "  - vision/eval-7f9c"]
-    assert lines.count("      节点 / node: atlas gpu-node-1") == 3
-    assert lines.count("      开始时间 / since: 2026-11-21 02:00 UTC") == 3
+    assert lines.count(f"      {node}atlas gpu-node-1") == 3
+    assert lines.count(f"      {began}2026-11-21 02:00 UTC") == 3
     texts = "\n".join(
         [subject, *lines, *(x for one in alerts for x in one["annotations"].values())]
     )
     assert not re.search(r"GPU|NPU|Xid|ECC|uuid|device|driver|显存|卡[^住]|驱动", texts)
-    for words in ("Save what you can", "expect a restart", "保存", "重启作业", "checkpoint"):
-        assert words in texts
+    for word in words:
+        assert word in texts
 
 
 def test_owner_is_notified_of_containers_without_memory(tmp_path: Path) -> None:
     alerts = killed_containers(tmp_path)
     [subject] = message(tmp_path, "nodevitals.owner.subject", alerts)
-    assert subject == "[atlas] 容器内存不足被终止 / Killed, out of memory: vision/trainer, …"
+    assert subject == "[atlas] Killed, out of memory: vision/trainer, …"
     lines = message(tmp_path, "nodevitals.owner.text", alerts)
     jobs = [line for line in lines if line.startswith("  - ")]
     assert jobs == [f"  - vision/{job}" for job in ("trainer", "trainer", "eval", "shell-0")]
-    assert lines.count("      容器 / container: main") == 3
+    assert lines.count("      Container: main") == 3
     text = "\n".join(lines)
-    for words in ("limits.memory", "batch size", "data loader", "dataloader", "checkpoint"):
+    for words in ("limits.memory", "batch size", "data loader", "checkpoint"):
         assert words in text
+    chinese = message(tmp_path, "nodevitals.zh.owner.text", alerts)
+    assert chinese.count("      容器：main") == 3
+    assert "limits.memory" in "\n".join(chinese)
     assert "faulty node" not in text
 
 
@@ -247,8 +275,8 @@ def test_a_mail_of_both_kinds_has_both_texts(tmp_path: Path) -> None:
     assert "Job at risk" in subject
     lines = message(tmp_path, "nodevitals.owner.text", alerts)
     assert sum(line.startswith("  - ") for line in lines) == 3 + 4
-    assert "      容器 / container: loader" in lines
-    assert "      节点 / node: atlas gpu-node-1" in lines
+    assert "      Container: loader" in lines
+    assert "      Node: atlas gpu-node-1" in lines
 
 
 def test_owner_of_many_jobs_gets_a_short_mail(tmp_path: Path) -> None:
@@ -256,4 +284,17 @@ def test_owner_of_many_jobs_gets_a_short_mail(tmp_path: Path) -> None:
     alerts = [{**one, "labels": {**one["labels"], "pod": f"p{number}"}} for number in range(45)]
     lines = message(tmp_path, "nodevitals.owner.text", alerts)
     assert sum(line.startswith("  - ") for line in lines) == 20
-    assert "  以及另外 25 个 / and 25 more" in lines
+    assert "  and 25 more" in lines
+
+
+def test_every_receiver_is_english_as_shipped_and_chinese_where_chosen(tmp_path: Path) -> None:
+    """The names of templates, in the settings that stand in comments; each has a Chinese form."""
+    for name in ("alertmanager.yaml", "minimal.yaml"):
+        config = filled_in(name)
+        assert any("slack_configs" in receiver for receiver in config["receivers"])
+        texts = str(config["receivers"])
+        assert ".zh." not in texts
+        chinese = set(re.findall(r'"(nodevitals\.zh\.[\w.]+)"', in_chinese(texts)))
+        assert {f"nodevitals.zh.{text}" for text in ("subject", "text", "chat")} <= chinese
+        for lines in messages(tmp_path, tuple(sorted(chinese)), [port()]).values():
+            assert re.search("[一-鿿]", "".join(lines))

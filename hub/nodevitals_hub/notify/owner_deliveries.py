@@ -30,16 +30,17 @@ class _Words(NamedTuple):
     steps: tuple[str, ...]
     next: str
     after: str
+    began: str
+    """With the time by which it had happened in place of {}."""
     node: str
     container: str
-    since: str
     more: str
     colon: str
     unnamed: str
 
 
-_COMMON_ZH = ("节点", "容器", "开始时间", "以及另外 {} 个", "：", "未命名集群")
-_COMMON_EN = ("node", "container", "since", "and {} more", ": ", "unnamed cluster")
+_COMMON_ZH = ("节点", "容器", "以及另外 {} 个", "：", "未命名集群")
+_COMMON_EN = ("Node", "Container", "and {} more", ": ", "unnamed cluster")
 _ZH: dict[NoticeKind, _Words] = {
     "at_risk": _Words(
         "作业可能失败，请保存进度",
@@ -54,6 +55,7 @@ _ZH: dict[NoticeKind, _Words] = {
         "接下来",
         "运维人员已收到通知，会停用并维修该节点；届时仍在该节点上运行的进程会被终止。"
         "维修完成后不再另行通知。如有疑问，请联系集群运维。",
+        "故障开始：不晚于 {}",
         *_COMMON_ZH,
     ),
     "killed": _Words(
@@ -70,6 +72,7 @@ _ZH: dict[NoticeKind, _Words] = {
         "接下来",
         "同一作业再次被终止时，24 小时内不再重复通知；恢复正常后也不另行通知。"
         "如有疑问，请联系集群运维。",
+        "终止时间：不晚于 {}",
         *_COMMON_ZH,
     ),
 }
@@ -91,6 +94,7 @@ _EN: dict[NoticeKind, _Words] = {
         "The operators have been notified. They take the node out of service and repair it;"
         " processes that still run on it then will be ended. There is no mail when the repair is"
         " done.",
+        "Fault began by: {}",
         *_COMMON_EN,
     ),
     "killed": _Words(
@@ -111,6 +115,7 @@ _EN: dict[NoticeKind, _Words] = {
         "What happens next",
         "Further kills of the same job are not mailed within 24 hours, and there is no mail when"
         " they end.",
+        "Killed by this time: {}",
         *_COMMON_EN,
     ),
 }
@@ -153,14 +158,15 @@ def _body(words: _Words, notice: Notice, cluster: str, shown: int, zone: tzinfo)
 
 def _job_lines(words: _Words, job: Job, cluster: str, zone: tzinfo) -> list[str]:
     place = f"{clean(job.cluster or cluster, 80)} {clean(job.node, 80)}".strip()
-    since = moment(job.since, zone)
+    fires = moment(job.since, zone)
     facts = (
         (words.container, clean(job.container, 100)),
         (words.node, place if job.node else ""),
-        (words.since, f"{since:%Y-%m-%d %H:%M %Z}" if since else ""),
     )
-    named = [f"      {name}{words.colon}{value}" for name, value in facts if value]
-    return [f"  - {clean(job.name, 200)}", *named]
+    named = [f"{name}{words.colon}{value}" for name, value in facts if value]
+    if fires:
+        named.append(words.began.format(f"{fires:%Y-%m-%d %H:%M %Z}"))
+    return [f"  - {clean(job.name, 200)}", *(f"      {line}" for line in named)]
 
 
 class Made(NamedTuple):

@@ -12,7 +12,8 @@ from datetime import tzinfo
 from nodevitals_hub.notify.texts import words_zh as words
 from nodevitals_hub.notify.texts.grouping import MAX_NAMED, Group, cluster_of, is_drill, named
 from nodevitals_hub.notify.texts.phrases import MAX_TITLE_CHARACTERS, Phrases, alerts_of, counts
-from nodevitals_hub.plain_text import clean, cut, link, moment
+from nodevitals_hub.notify.texts.times import times_of
+from nodevitals_hub.plain_text import clean, cut, link
 from nodevitals_hub.records import Alert
 
 _OBJECTS = (
@@ -69,7 +70,7 @@ class Chinese(Phrases):
 
     def details(self, group: Group, zone: tzinfo) -> list[str]:
         """As in Phrases."""
-        first, lines = group.first, [_since(group, zone)]
+        first, lines = group.first, _when(group, zone)
         labels, notes = first.labels, first.annotations
         if group.firing:
             fault = labels.get("kind") or labels.get("fault", "")
@@ -177,16 +178,12 @@ def _runbook(alert: Alert) -> str:
     return f"{place}{folder}zh/{page}"
 
 
-def _since(group: Group, zone: tzinfo) -> str:
-    begins = [begin for alert in group.alerts if (begin := moment(alert.starts_at, zone))]
-    if not begins:
-        return "  触发时间："
-    text = f"  触发时间：{min(begins):%Y-%m-%d %H:%M:%S %Z}"
-    ends = [end for alert in group.alerts if (end := moment(alert.ends_at, zone))]
-    if group.firing or not ends or max(ends) < min(begins):
-        return text
-    lasted = max(ends).replace(microsecond=0) - min(begins).replace(microsecond=0)
-    return f"{text}，恢复时间：{max(ends):%H:%M:%S}，持续时间：{lasted}"
+def _when(group: Group, zone: tzinfo) -> list[str]:
+    if not (times := times_of(group, zone)):
+        return []
+    began, fires = times.shown
+    end = f"，恢复时间：{times.ended:%H:%M:%S}，持续时间：{times.lasted}" if times.ended else ""
+    return [f"  故障开始：不晚于 {began}", f"  触发时间：{fires}{end}"]
 
 
 CHINESE, CHINESE_BESIDE_ENGLISH = Chinese(True), Chinese(False)

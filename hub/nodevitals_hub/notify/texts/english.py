@@ -14,7 +14,8 @@ from nodevitals_hub.notify.texts.grouping import (
     without_node,
 )
 from nodevitals_hub.notify.texts.phrases import MAX_TITLE_CHARACTERS, Phrases, alerts_of, counts
-from nodevitals_hub.plain_text import clean, cut, link, moment
+from nodevitals_hub.notify.texts.times import times_of
+from nodevitals_hub.plain_text import clean, cut, link
 from nodevitals_hub.records import Alert
 
 
@@ -49,7 +50,7 @@ class English(Phrases):
 
     def details(self, group: Group, zone: tzinfo) -> list[str]:
         """As in Phrases."""
-        first, lines = group.first, [_since(group, zone)]
+        first, lines = group.first, _when(group, zone)
         notes = first.annotations
         if group.firing:
             place = f" ({clean(group.nodes[0], 80)})" if len(group.nodes) > 1 else ""
@@ -99,16 +100,12 @@ def _what(group: Group) -> str:
     return what if alerts == len(nodes) else f"{what}, {alerts} alerts"
 
 
-def _since(group: Group, zone: tzinfo) -> str:
-    begins = [begin for alert in group.alerts if (begin := moment(alert.starts_at, zone))]
-    if not begins:
-        return "  Since: "
-    text = f"  Since: {min(begins):%Y-%m-%d %H:%M:%S %Z}"
-    ends = [end for alert in group.alerts if (end := moment(alert.ends_at, zone))]
-    if group.firing or not ends or max(ends) < min(begins):
-        return text
-    lasted = max(ends).replace(microsecond=0) - min(begins).replace(microsecond=0)
-    return f"{text}, until {max(ends):%H:%M:%S}, lasted {lasted}"
+def _when(group: Group, zone: tzinfo) -> list[str]:
+    if not (times := times_of(group, zone)):
+        return []
+    began, fires = times.shown
+    end = f", until {times.ended:%H:%M:%S}, lasted {times.lasted}" if times.ended else ""
+    return [f"  Fault began by: {began}", f"  Firing since: {fires}{end}"]
 
 
 ENGLISH = English()
