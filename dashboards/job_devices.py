@@ -8,6 +8,7 @@ from grafana_foundation_sdk.builders import table, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
 
+from dashboards import job_graphs
 from dashboards.board import link_to
 from dashboards.job_queries import DEVICES, of_devices, recorded, scraped
 from dashboards.language import Say
@@ -27,6 +28,7 @@ def panels(say: Say) -> list[Builder[Panel]]:
         utilization(say),
         lowest_pods(say),
         memory(say),
+        *job_graphs.panels(say),
         stragglers(say),
     ]
 

@@ -21,8 +21,12 @@ from dashboards.preview.span import Span
 
 ROOT = Path(__file__).parents[2]
 
-# Nodes with faults.
-VARIABLES = {"node": {"instance": ["gpu-01"]}, "hardware": {"instance": ["gpu-04"]}}
+# Nodes with faults, and the job that has one of them.
+VARIABLES = {
+    "node": {"instance": ["gpu-01"]},
+    "hardware": {"instance": ["gpu-04"]},
+    "job": {"job_name": ["pretrain"]},
+}
 # The fleet has an hour of past.
 SINCE = "now-1h"
 # Of a long dashboard, its first rows.
