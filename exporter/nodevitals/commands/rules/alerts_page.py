@@ -30,7 +30,8 @@ something now. Warning is a ticket, info is context, none mutes or proves other 
 a small cluster (the default, and the files as they lie) their critical faults notify the on-call,
 in a large one they are tickets and automation acts on the node; incidents of the fleet always
 notify the on-call. `for` is the time that the fault must last, in addition to what the expression
-itself measures; `keep_firing_for` is the time that the alert outlasts the fault.
+itself measures; `keep_firing_for` is the time that the alert outlasts the fault. Other words, such
+as scope and fleet incident: [glossary](glossary.md).
 
 ## Use them
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 TEXTS: dict[str, str] = {
     "checks": "Checks",
     "new": "New check",
-    "leases": "Data of every second",
+    "leases": "Second-level monitoring",
     "schedules": "Schedules",
     "incidents": "Incidents",
     "notifications": "Notifications",
