@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, Optional, cast
 
 import msgspec
 
-from nodevitals.document import Problem, convert, meant, read_file
+from nodevitals.document import Problem, add_problems, convert_parts, meant, read_file
 from nodevitals.probe import STALE_INTERVALS, Probe, ProbeSettings, TargetTiming, Timing
 from nodevitals.quantities import Seconds
 
@@ -78,28 +78,44 @@ def parse(text: bytes, probes: Mapping[str, type[Probe]]) -> Config:
     return check(text, probes)[0]
 
 
-def check(text: bytes, probes: Mapping[str, type[Probe]]) -> tuple[Config, list[Problem]]:
-    """The Config of `parse`, and warnings about settings that work in another way than expected."""
+def check(
+    text: bytes, probes: Mapping[str, type[Probe]], *, look: bool = False
+) -> tuple[Config, list[Problem]]:
+    """The Config of `parse`, and warnings about settings that work in another way than expected;
+    with `look`, also about files and programs that are not on this machine.
+    """
     from nodevitals.document import SettingsDocument
 
     document = SettingsDocument(text)
     raw = document.values()
     problems: list[Problem] = []
-    config = cast("Config | None", convert(raw, Config, "", problems))
+    config = cast("Config | None", convert_parts(raw, Config, "", problems))
     sections = raw.get("probes") if isinstance(raw, dict) else None
     sections = sections if isinstance(sections, dict) else {}
     settings = _convert_probes(sections, probes, problems)
     timed = list(_timed(settings, sections))
     if config is not None:
-        problems.extend(_label_problems(config.labels))
+        add_problems(_label_problems(config), problems)
         for section in timed:
-            problems.extend(_timing_problems(section, section.inherited(config.defaults)))
+            add_problems(_timing_problems(section, config), problems)
     error = document.error(problems)
     if error is not None:
         raise error
     assert config is not None
     config = msgspec.structs.replace(config, probes=settings)
-    return config, document.placed(_capped_timeouts(config, raw, timed))
+    warnings = [*_capped_timeouts(config, raw, timed)]
+    return config, document.placed([*warnings, *(_missing(settings, sections) if look else ())])
+
+
+def _missing(
+    settings: Mapping[str, ProbeSettings], sections: Mapping[Any, Any]
+) -> Iterator[Problem]:
+    """The files, folders and programs that sections of probes name, unless these are off."""
+    from nodevitals.document.local import missing
+
+    for name, probe in settings.items():
+        if probe.enabled is not False and name in sections:
+            yield from missing(sections[name], type(probe), f"probes.{name}")
 
 
 def load(path: str | None, probes: Mapping[str, type[Probe]]) -> Config:
@@ -119,24 +135,19 @@ def _convert_probes(
         section = {} if sections.get(name) is None else sections[name]
         if kind.unusable:  # its settings cannot be checked, and it fails in each run anyway
             section = {}
-        settings = convert(section, kind.Settings, f"probes.{name}", problems)
+        if isinstance(section, Mapping):  # the probe's own default
+            enabled = {"auto": "auto", "on": True, "off": False}[kind.default]
+            section = {"enabled": enabled, **section}
+        settings = convert_parts(section, kind.Settings, f"probes.{name}", problems)
         if settings is not None:
-            settings = converted[name] = _with_default(settings, kind, section)
-            problems.extend(
-                Problem(f"probes.{name}.{problem.path}", problem.message)
-                for problem in settings.problems()
-            )
+            add_problems(_own_problems(name, settings), problems)
+            converted[name] = settings
     return converted
 
 
-def _with_default(
-    settings: ProbeSettings, kind: type[Probe], section: Mapping[Any, Any]
-) -> ProbeSettings:
-    """The settings, with the probe's own default where the file does not mention `enabled`."""
-    if "enabled" in section:
-        return settings
-    enabled = {"auto": "auto", "on": True, "off": False}[kind.default]
-    return msgspec.structs.replace(settings, enabled=enabled)
+def _own_problems(name: str, settings: ProbeSettings) -> Iterator[Problem]:
+    for problem in settings.problems():
+        yield Problem(f"probes.{name}.{problem.path}", problem.message)
 
 
 class _Timed(NamedTuple):
@@ -162,15 +173,15 @@ def _timed(settings: Mapping[str, ProbeSettings], sections: Mapping[Any, Any]) -
         raw = section if isinstance(section, Mapping) else {}
         yield _Timed(f"probes.{name}", probe, raw, probe)
         for key in probe.__struct_fields__:
-            value = getattr(probe, key) if key in raw else None
+            value = getattr(probe, key, None) if key in raw else None
             for index, own in enumerate(value if isinstance(value, tuple) else ()):
                 if isinstance(own, TargetTiming):
                     yield _Timed(f"probes.{name}.{key}[{index}]", own, raw[key][index], probe)
 
 
-def _timing_problems(section: _Timed, inherited: Timing) -> Iterator[Problem]:
+def _timing_problems(section: _Timed, config: Config) -> Iterator[Problem]:
     path, own = section.path, section.own
-    interval = own.interval or inherited.interval_seconds
+    interval = own.interval or section.inherited(config.defaults).interval_seconds
     # A timeout that is not written here is capped instead.
     if own.timeout is not None and "timeout" in section.raw and own.timeout > interval:
         text = f"{own.timeout:g}s is over the interval of {interval:g}s"
@@ -200,8 +211,8 @@ def _capped_timeouts(
             yield Problem(f"{path}.interval", f"{text} {used:g}s: set {path}.timeout to say so")
 
 
-def _label_problems(labels: Mapping[str, str]) -> Iterator[Problem]:
-    for name in labels:
+def _label_problems(config: Config) -> Iterator[Problem]:
+    for name in config.labels:
         if not _LABEL_NAME.fullmatch(name) or name.startswith("__"):
             yield Problem(f"labels.{name}", f"not a Prometheus label name: {_LABEL_REMEDY}")
         elif name in _TAKEN_LABELS:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, Optional, cast
 
 import msgspec
 
-from nodevitals.document import DocumentError, Problem, convert, read_file
+from nodevitals.document import DocumentError, Problem, add_problems, convert_parts, read_file
 
 if TYPE_CHECKING:
     import ssl
@@ -98,10 +98,12 @@ def read(path: str | None) -> WebConfiguration:
 
     document = SettingsDocument(read_file(path))
     problems: list[Problem] = []
-    settings = cast("WebSettings | None", convert(document.values(), WebSettings, "", problems))
+    settings = cast(
+        "WebSettings | None", convert_parts(document.values(), WebSettings, "", problems)
+    )
     configuration = WebConfiguration()
     if settings is not None:
-        problems.extend(_problems(settings))
+        add_problems(_problems(settings), problems)
         configuration = _with_files(settings, Path(path).parent, problems)
     if not problems:
         try:
@@ -128,10 +130,10 @@ def _without_password(problem: Problem) -> Problem:
 
 
 def _with_files(settings: WebSettings, folder: Path, problems: list[Problem]) -> WebConfiguration:
-    tls = settings.tls_server_config
+    tls = getattr(settings, "tls_server_config", None)  # unset where it is wrong
     content = {}
     for field in ("cert_file", "key_file", "client_ca_file"):
-        name = None if tls is None else getattr(tls, field)
+        name = getattr(tls, field, None)
         try:
             content[field] = b"" if name is None else read_file(folder / name)
         except DocumentError as error:

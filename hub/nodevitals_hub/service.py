@@ -9,10 +9,11 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
-from nodevitals.document import DocumentError, Problem, convert, read_file
+from nodevitals.document import DocumentError, Problem, add_problems, convert_parts, read_file
+from nodevitals.document.local import missing
 from nodevitals.document.settings import SettingsDocument
 from nodevitals.errors import ProbeError
 from nodevitals_hub import stopping
@@ -22,6 +23,7 @@ from nodevitals_hub.checks.members import Members
 from nodevitals_hub.checks.runners import Runner
 from nodevitals_hub.context import Hub
 from nodevitals_hub.launch.kind_runner import KindRunner
+from nodevitals_hub.notify.channels import channel_check
 from nodevitals_hub.parts import Parts, Work
 from nodevitals_hub.repair import repair_plan
 from nodevitals_hub.settings.hub import HubSettings
@@ -38,18 +40,31 @@ log = logging.getLogger(__name__)
 
 def load(path: str | None) -> HubSettings:
     """The settings in a file, or the defaults. Raises DocumentError with every problem."""
+    return check(path)[0]
+
+
+def check(path: str | None) -> tuple[HubSettings, list[Problem]]:
+    """The settings of `load`, and warnings about files and programs that are not here."""
     document = SettingsDocument(b"" if path is None else read_file(path))
     problems: list[Problem] = []
-    settings: HubSettings | None = convert(document.values(), HubSettings, "", problems)
+    values = document.values()
+    settings: HubSettings | None = convert_parts(values, HubSettings, "", problems)
     if settings is not None:
-        problems.extend(settings.problems())
-        if settings.out_of_service is not None:
-            repairs = settings.out_of_service.repairs
-            problems.extend(repair_plan.file_problems(repairs, "out_of_service.repairs"))
+        for found in settings.checks():
+            add_problems(found, problems)
+        add_problems(_file_problems(settings), problems)
     error = document.error(problems)
     if error is not None or settings is None:
         raise error or DocumentError(problems)
-    return settings
+    return settings, document.placed(missing(values, HubSettings))
+
+
+def _file_problems(settings: HubSettings) -> Iterator[Problem]:
+    """What is wrong in the files that the settings name."""
+    yield from channel_check.problems(settings.notify.channels)
+    if settings.out_of_service is not None:
+        repairs = settings.out_of_service.repairs
+        yield from repair_plan.file_problems(repairs, "out_of_service.repairs")
 
 
 def default_runner(settings: HubSettings, members: Members) -> Runner:
@@ -71,7 +86,8 @@ class Service:
         """Open the store. Raises DocumentError, ProbeError and StoreError."""
         self._config, self._listen, self._web_config = config, listen, web_config
         self._listening = listening
-        self._settings = load(config)
+        self._settings, self._warnings = check(config)
+        self._reloading = asyncio.Lock()
         self._members = Members()
         self._runner = runner or default_runner(self._settings, self._members)
         self._store = Store(self._settings.state_directory)
@@ -92,7 +108,14 @@ class Service:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end)
-        loop.add_signal_handler(signal.SIGHUP, self._reload, hub)
+        reloads: set[asyncio.Task[None]] = set()  # the loop itself keeps no reference to a task
+
+        def reload() -> None:
+            task = loop.create_task(self._reload(hub))
+            reloads.add(task)
+            task.add_done_callback(reloads.discard)
+
+        loop.add_signal_handler(signal.SIGHUP, reload)
         await self._read_members(hub)
         await coordinator.start()
         parts = Parts(hub)
@@ -107,6 +130,8 @@ class Service:
         deadline.tasks = {
             name: loop.create_task(_kept_running(name, work)) for name, work in works.items()
         }
+        for warning in self._warnings:
+            log.warning("%s", warning.within(str(self._config)))
         log.info("started")
         await stop.wait()
         log.info("stopping")
@@ -125,15 +150,17 @@ class Service:
         if any(not task.done() for task in deadline.tasks.values()):
             deadline.exit()
 
-    def _reload(self, hub: Hub) -> None:
-        try:
-            settings = load(self._config)
-        except DocumentError as error:
-            for problem in error.problems:
-                log.error("reload: %s", problem.within(str(self._config)))
-            return
-        hub.settings = hub.checks.settings = settings
-        log.info("reload: done")
+    async def _reload(self, hub: Hub) -> None:
+        """Read the settings again, one reload at a time: Apprise takes a second for channels."""
+        async with self._reloading:
+            try:
+                settings = await asyncio.to_thread(load, self._config)
+            except DocumentError as error:
+                for problem in error.problems:
+                    log.error("reload: %s", problem.within(str(self._config)))
+                return
+            hub.settings = hub.checks.settings = settings
+            log.info("reload: done")
 
     async def _read_members(self, hub: Hub) -> None:
         before = hub.members.problems

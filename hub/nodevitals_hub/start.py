@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Callable
 
 from nodevitals import logs
+from nodevitals.document import DocumentError
 from nodevitals.errors import ProbeError
-from nodevitals_hub.service import Service, load
+from nodevitals_hub.service import Service, check
 from nodevitals_hub.store.check_store import StoreError
 from nodevitals_hub.web.server import bind
 
-__all__ = ["StartError", "load", "serve"]
+__all__ = ["StartError", "check", "serve"]
 LAST_LINES_SECONDS = 0.2
 
 
@@ -39,7 +40,10 @@ def serve(
         raise StartError(f"{text}; choose another --web.listen-address") from None
     try:
         service = Service(config, listen, web_config, listening=listening)
-    except (ProbeError, StoreError) as error:
+    except (DocumentError, ProbeError, StoreError) as error:
+        listening.close()
+        if isinstance(error, DocumentError):
+            raise
         raise StartError(str(error)) from None
     handler = set_up_log()
     try:

@@ -33,6 +33,11 @@ def add_web_config_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_strict_option(parser: argparse.ArgumentParser) -> None:
+    """Add --strict, of commands that check configuration files."""
+    parser.add_argument("--strict", action="store_true", help="treat each warning as an error")
+
+
 def add_log_options(parser: argparse.ArgumentParser) -> None:
     """Add --log.level and --log.format."""
     add = parser.add_argument

@@ -52,6 +52,14 @@ def document_error(file: str | None, error: DocumentError) -> CommandError:
     return CommandError("\n".join(lines), status)
 
 
+def print_warnings(warnings: Sequence[str], *, strict: bool) -> None:
+    """Print the warnings of a check; raise CommandError with them where they are errors."""
+    if strict and warnings:
+        raise CommandError("\n".join(warnings), FOUND_WRONG)
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows below their head, in columns as wide as their widest cell. Words of states have
     colours on a terminal.

@@ -17,7 +17,13 @@ from nodevitals.document.problems import (
     UnreadableError,
     read_file,
 )
-from nodevitals.document.typed import convert, meant, translated
+from nodevitals.document.typed import (
+    add_problems,
+    convert,
+    convert_parts,
+    meant,
+    translated,
+)
 
 if TYPE_CHECKING:
     from nodevitals.document.settings import SettingsDocument
@@ -29,7 +35,9 @@ __all__ = [
     "ProblemsError",
     "SettingsDocument",
     "UnreadableError",
+    "add_problems",
     "convert",
+    "convert_parts",
     "meant",
     "parse_yaml",
     "read_file",

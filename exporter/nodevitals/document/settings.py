@@ -39,10 +39,12 @@ class SettingsDocument:
         self._places: dict[str, Place] = {}
         self._refused: dict[str, Problem] = {}
         self._visited: set[int] = set()
-        root = compose(text)
+        duplicates: list[Problem] = []
+        root = compose(text, duplicates)
         if root is not None:
             self._places[""] = place_of(root)
             self._check(root, "")
+        self._refused |= {problem.path: problem for problem in duplicates}
         self._root = root
 
     def values(self) -> Any:
@@ -51,21 +53,23 @@ class SettingsDocument:
         return {} if values is None else values
 
     def error(self, problems: Iterable[Problem]) -> DocumentError | None:
-        """The refused values and these other problems, each with its place. None where there are
-        none.
+        """The refused values and these other problems, each with its place, in the file's order.
+        None where there are none.
         """
         others = [problem for problem in problems if problem.path not in self._refused]
         all_problems = [*self._refused.values(), *self.placed(others)]
+        all_problems.sort(key=_place)
         return DocumentError(all_problems) if all_problems else None
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
-        """The problems, each with the line and the column of its path, or of the nearest part of
-        it that the file has.
+        """The problems in the file's order, each with the line and the column of its path, or of
+        the nearest part of it that the file has.
         """
-        return [
+        placed = [
             problem if problem.line else _at(problem, self._nearest(problem.path))
             for problem in problems
         ]
+        return sorted(placed, key=_place)
 
     def _nearest(self, path: str) -> Place:
         while path and path not in self._places:
@@ -93,6 +97,10 @@ class SettingsDocument:
                 below = f"{path}[{index}]"
                 self._places[below] = place_of(item)
                 self._check(item, below)
+
+
+def _place(problem: Problem) -> Place:
+    return problem.line, problem.column
 
 
 def _at(problem: Problem, place: Place) -> Problem:

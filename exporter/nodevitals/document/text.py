@@ -22,6 +22,7 @@ CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 Place = tuple[int, int]
 """Line and column, from 1; 0 where unknown."""
 
+_DUPLICATE = "duplicate key"
 _TABS = "indent with spaces, not with tabs"
 # A part of libyaml's or PyYAML's message, and its remedy; the last one is for any other message.
 _REMEDIES = {
@@ -53,9 +54,9 @@ def parse_yaml(text: bytes) -> Any:
     return values_of(compose(text))
 
 
-def compose(text: bytes) -> yaml.Node | None:
+def compose(text: bytes, duplicates: list[Problem] | None = None) -> yaml.Node | None:
     """The root node of the single document in `text`; None where it is empty. Raises
-    DocumentError.
+    DocumentError, unless all that is wrong are duplicate keys and there is a list for them.
     """
     if len(text) > MAX_BYTES:
         raise DocumentError([Problem("", f"larger than {MAX_BYTES // 1024} KiB: split it")])
@@ -72,7 +73,9 @@ def compose(text: bytes) -> yaml.Node | None:
         _measure(node, {}, set())
         problems: list[Problem] = []
         _find_duplicates(node, "", problems, set())
-        if problems:
+        if duplicates is not None and all(_DUPLICATE in found.message for found in problems):
+            duplicates.extend(problems)
+        elif problems:
             raise DocumentError(problems)
     return node
 
@@ -200,7 +203,7 @@ def _find_duplicates(
                 continue
             if name in seen and name != "<<":
                 problems.append(
-                    Problem(join(path, name), "duplicate key: remove one of them", *place_of(key))
+                    Problem(join(path, name), f"{_DUPLICATE}: remove one of them", *place_of(key))
                 )
             seen.add(name)
             _find_duplicates(value, join(path, name), problems, visited)

@@ -21,10 +21,14 @@ from nodevitals.quantities import UNIONS, Spelling, shown
 
 def meant(word: object, known: Iterable[str]) -> str:
     """`; did you mean X?` for the known words that look like this one, or ''."""
+    near = _near(word, known)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _near(word: object, known: Iterable[str]) -> list[str]:
     import difflib  # here: only errors need it
 
-    near = difflib.get_close_matches(str(word), list(known), n=2, cutoff=0.6)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    return difflib.get_close_matches(str(word), list(known), n=2, cutoff=0.6)
 
 
 LIST = 'a list, each item on a line after "- "'
@@ -150,6 +154,32 @@ def _bounds(meta: msgspec.Meta, unit: str) -> str:
 
 def convert(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
     """`value` as the type `hint`; None where it does not fit, with an entry in `problems`."""
+    before = len(problems)
+    converted = _convert(value, hint, path, problems)
+    return converted if len(problems) == before else None
+
+
+def convert_parts(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
+    """`value` as the type `hint`, with an entry in `problems` for each part that does not fit. In a
+    structure such a part is unset, which `add_problems` expects, in a list it is None.
+    """
+    return _convert(value, hint, path, problems)
+
+
+def add_problems(found: Iterable[Problem], problems: list[Problem]) -> None:
+    """Add the problems of values that do not fit each other, where some may be unset: of a check
+    that needs one of these, nothing is known.
+    """
+    has_parts_unset = bool(problems)
+    try:
+        for problem in found:
+            problems.append(problem)  # what was found before an error counts
+    except (AttributeError, TypeError):
+        if not has_parts_unset:
+            raise
+
+
+def _convert(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     spelling = _spelling(hint)
     if spelling is not None:
@@ -199,7 +229,7 @@ def _convert_union(
         )
         fits = isinstance(value, list) if shape is tuple else isinstance(value, Mapping)
         if (has_parts and fits) or _spelling(choice) is not None:
-            return convert(value, choice, path, problems)
+            return _convert(value, choice, path, problems)
     return _convert_plain(value, hint, path, problems)
 
 
@@ -208,7 +238,7 @@ def _convert_list(value: Any, item: Any, path: str, problems: list[Problem]) -> 
         problems.append(Problem(path, f"{kind(value)}: write {LIST}"))
         return None
     return tuple(
-        convert(part, item, f"{path}[{index}]", problems) for index, part in enumerate(value)
+        _convert(part, item, f"{path}[{index}]", problems) for index, part in enumerate(value)
     )
 
 
@@ -221,7 +251,7 @@ def _convert_mapping(value: Any, item: Any, path: str, problems: list[Problem]) 
         if not isinstance(key, str):
             problems.append(Problem(join(path, key), "the key is not a string: write it in quotes"))
             continue
-        converted[key] = convert(part, item, join(path, key), problems)
+        converted[key] = _convert(part, item, join(path, key), problems)
     return converted
 
 
@@ -233,21 +263,25 @@ def _convert_struct(
         return None
     before = len(problems)
     hints, fields = _fields(struct)
+    unset = {name for name, field in fields.items() if field.required and name not in value}
+    problems.extend(Problem(join(path, name), f"missing: write `{name}: …` here") for name in unset)
     for key in value:
         if key not in fields:
             text = f"unknown key; use one of {', '.join(sorted(fields))}{meant(key, fields)}"
             problems.append(Problem(join(path, key), text))
-    converted = {
-        name: convert(value[name], hints[name], join(path, name), problems)
-        for name in fields
-        if name in value
-    }
-    problems.extend(
-        Problem(join(path, name), f"missing: write `{name}: …` here")
-        for name, field in fields.items()
-        if field.required and name not in value
-    )
-    return struct(**converted) if len(problems) == before else None
+            unset.update(_near(key, fields))
+    converted = {}
+    for name in filter(value.__contains__, fields):
+        known = len(problems)
+        converted[name] = _convert(value[name], hints[name], join(path, name), problems)
+        if converted[name] is None and len(problems) > known:
+            unset.add(name)
+    if len(problems) == before:
+        return struct(**converted)
+    result = struct(**{**dict.fromkeys(unset), **converted})
+    for name in unset:
+        getattr(struct, name).__delete__(result)
+    return result
 
 
 @cache  # evaluating the hints for each of thousands of list items takes most of the time

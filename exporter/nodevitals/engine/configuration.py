@@ -8,6 +8,7 @@ agent itself opens no file that can hang.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -25,11 +26,13 @@ HISTORY_TIMEOUT_SECONDS = 10.0
 Read = TypeVar("Read")
 
 
-def load(files: Files) -> Loaded:
-    """Read and check the files, and plan the targets. Never raises."""
+def load(files: Files, *, look: bool = False) -> Loaded:
+    """Read and check the files, and plan the targets. Never raises. With `look`, warnings also name
+    the files and programs of settings that are not on this machine.
+    """
     errors: list[str] = []
     unreadable: list[str] = []
-    planned = _attempt(_read, files.config, errors, unreadable)
+    planned = _attempt(partial(_read, look=look), files.config, errors, unreadable)
     web = _attempt(web_config.read, files.web, errors, unreadable)
     if planned is None or web is None:
         return Loaded(errors=(*errors, *unreadable), invalid=bool(errors))
@@ -52,9 +55,9 @@ def _attempt(
     return None
 
 
-def _read(path: str | None) -> Loaded:
+def _read(path: str | None, *, look: bool) -> Loaded:
     content = b"" if path is None else read_file(path)
-    checked, warnings = config.check(content, probes.registered())
+    checked, warnings = config.check(content, probes.registered(), look=look)
     targets = tuple(plan_targets(checked))
     if len(targets) > MAX_TARGETS:
         text = f"{len(targets)} targets, over {MAX_TARGETS}: remove some"

@@ -8,19 +8,20 @@ from typing import Annotated, Literal
 import msgspec
 
 from nodevitals.document import Problem
+from nodevitals.document.local import LocalFile
 from nodevitals.probes.fabric.settings import FabricTlsSettings
 
 
 class MetricsTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """TLS of the requests to /metrics, as in Prometheus' tls_config (scrape.py)."""
 
-    ca_file: str | None = None
+    ca_file: LocalFile | None = None
     """Certificate of the authority that signed the certificates of the agents' web servers; by
     default `agents.tls.ca_file`. Example: `/etc/nodevitals/web-ca.crt`"""
-    cert_file: str | None = None
+    cert_file: LocalFile | None = None
     """Certificate of the hub, where the agents' web servers ask for one.
     Example: `/etc/nodevitals/hub.crt`"""
-    key_file: str | None = None
+    key_file: LocalFile | None = None
     """Its private key. Example: `/etc/nodevitals/hub.key`"""
     server_name: str = ""
     """Name in those certificates; by default the node's on the lists."""
@@ -33,14 +34,14 @@ class BasicAuthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     username: Annotated[str, msgspec.Meta(min_length=1, pattern=r"^[^:]*\Z")]
     """User of the agents' web configuration file. Example: `hub`"""
-    password_file: str
+    password_file: LocalFile
     """File with the password. Example: `/etc/nodevitals/agents-password`"""
 
 
 class AgentsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the hub talks with the agents (agents.py)."""
 
-    token_file: str
+    token_file: LocalFile
     """File with the token that the agents accept from the hub (`probes.fabric.hub.token_file`).
     Example: `/etc/nodevitals/hub-token`"""
     tls: FabricTlsSettings

@@ -15,6 +15,7 @@ import msgspec
 from nodevitals.checks.model import CheckRequest, Role, TestRequest
 from nodevitals.checks.requests.presets import PRESETS
 from nodevitals.document import Problem
+from nodevitals.document.local import LocalFile, LocalFiles
 from nodevitals.probes.common.discovery import FileSource, NameSource
 from nodevitals.probes.fabric.settings import StaticSource
 from nodevitals.quantities import Seconds
@@ -38,7 +39,7 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Role of a client without a login; null asks all clients to log in."""
     users: dict[str, Role] = {}
     """Role of each user of the web configuration file; the others may read."""
-    tokens_file: str | None = None
+    tokens_file: LocalFile | None = None
     """YAML file with bearer tokens: a list of `{name: ci, role: run, sha256: HEX}`, or `token`
     instead of `sha256`."""
 
@@ -50,7 +51,7 @@ class NodesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     static: tuple[StaticSource, ...] = ()
     """Nodes, listed here. Example: `[{targets: [gpu-1, gpu-2], labels: {pool: train}}]`"""
-    file_sd: tuple[str | FileSource, ...] = ()
+    file_sd: tuple[LocalFiles | FileSource, ...] = ()
     """Files that list nodes. Example: `["/etc/nodevitals/nodes/*.yaml"]`"""
     dns_sd: tuple[str | NameSource, ...] = ()
     """DNS names of nodes."""
@@ -214,22 +215,40 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def problems(self) -> Iterator[Problem]:
         """Report what does not fit together."""
+        for check in self.checks():
+            yield from check
+
+    def checks(self) -> tuple[Iterator[Problem], ...]:
+        """The same, in parts that need different sections."""
+        return (
+            self._own_problems(),
+            iter(()) if self.agents is None else self.agents.problems(),
+            self._alert_problems(),
+            self._out_of_service_problems(),
+            self._schedule_problems(),
+            notification_routes.problems(self.notify),
+        )
+
+    def _own_problems(self) -> Iterator[Problem]:
         if self.external_url and not _is_url(self.external_url):
             yield Problem("external_url", "not a URL: write http:// or https:// and a name")
-        if self.agents is not None:
-            yield from self.agents.problems()
+
+    def _alert_problems(self) -> Iterator[Problem]:
         for number, alert in enumerate(self.alerts):
             if alert.alertname in {other.alertname for other in self.alerts[:number]}:
                 yield Problem(f"alerts[{number}].alertname", f"{alert.alertname!r} is there twice")
             if alert.preset not in {**PRESETS, **self.presets}:
                 yield Problem(f"alerts[{number}].preset", f"no preset {alert.preset!r}: add it")
+
+    def _out_of_service_problems(self) -> Iterator[Problem]:
         if self.out_of_service is not None:
             yield from self.out_of_service.problems()
             if self.prometheus is None:
                 yield Problem("out_of_service", "needs the section prometheus")
+
+    def _schedule_problems(self) -> Iterator[Problem]:
         for name, schedule in self.schedules.items():
             yield from schedule_times.problems(name, schedule, self.presets, self.limits.keep)
-        yield from notification_routes.problems(self.notify)
 
 
 def _is_url(text: str) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nodevitals.document import Problem
+from nodevitals.document.local import Local
 from nodevitals.quantities import Seconds
 
 Action = Literal["investigate", "restart_app", "reset_device", "reboot_node", "replace"]
@@ -37,7 +38,7 @@ class RepairSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     Example: `networkpolicies`"""
     remove: bool = False
     """Delete the object when it has succeeded, as operators with a taint or a lock expect."""
-    command: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] = ()
+    command: Annotated[tuple[str, ...], msgspec.Meta(max_length=64), Local("command")] = ()
     """Command instead of an object, as a list of words, never through a shell: such as
     `[/usr/local/sbin/open-ticket, "{node}", "{reason}"]`."""
     when_empty: bool = True

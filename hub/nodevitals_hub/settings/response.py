@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from nodevitals.document import Problem
+from nodevitals.document.local import Local, LocalFile, LocalProgram
 from nodevitals.quantities import Seconds
 from nodevitals_hub.settings import repairs
 from nodevitals_hub.settings.repairs import RepairSettings
@@ -22,6 +23,7 @@ Service = Literal["drain_now", "drain_when_idle"]
 Language = Literal["en", "zh", "both"]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Words = Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=64)]
+Command = Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=64), Local("command")]
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,20 +31,20 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     url: str
     """Its address. Example: `http://prometheus:9090`"""
-    token_file: str | None = None
+    token_file: LocalFile | None = None
     """File with a bearer token."""
     user: str = ""
     """User of HTTP basic authentication."""
-    password_file: str | None = None
+    password_file: LocalFile | None = None
     """File with that user's password."""
-    ca_file: str | None = None
+    ca_file: LocalFile | None = None
     """Authority of its certificate; by default those of the system."""
 
 
 class ChannelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where notifications go: a chat robot, a mail server, a pager (channels.py)."""
 
-    url_file: str
+    url_file: LocalFile
     """File with one URL of Apprise, which holds the secret.
     Example: `/etc/nodevitals/secrets/dingtalk-url`"""
     language: Language | None = None
@@ -148,7 +150,7 @@ class IncidentsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to reach Slurm."""
 
-    scontrol: str = "scontrol"
+    scontrol: LocalProgram = "scontrol"
     """The program."""
 
 
@@ -157,11 +159,11 @@ class CommandSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     are replaced within a word.
     """
 
-    isolate: Words
+    isolate: Command
     """Takes a node out of service. Example: `[/usr/local/sbin/node-off, "{node}", "{reason}"]`"""
-    restore: Words
+    restore: Command
     """Returns it. Example: `[/usr/local/sbin/node-on, "{node}", "{id}"]`"""
-    status: Words
+    status: Command
     """Prints `in service`, `isolated ID`, `out of service` or `unknown`.
     Example: `[/usr/local/sbin/node-status, "{node}"]`"""
     timeout: Seconds = 60.0

@@ -9,7 +9,7 @@ from types import ModuleType
 
 from nodevitals import __version__, logs
 from nodevitals.commands.options import add_log_options, add_web_config_option
-from nodevitals.commands.terminal import CommandError, Subparsers, document_error
+from nodevitals.commands.terminal import CommandError, Subparsers, document_error, print_warnings
 from nodevitals.document import DocumentError
 from nodevitals.web_config import read
 
@@ -36,8 +36,10 @@ def add_to(commands: Subparsers) -> None:
     add = parser.add_argument
     config = "configuration file (needed)"
     add("--config.file", dest="config", metavar="FILE", required=True, help=config)
-    check = "check the configuration file and the files of its repairs, and end"
-    add("--check-config", action="store_true", help=check)
+    check = "check the configuration file, the URLs of its channels and the files of its repairs, "
+    add("--check-config", action="store_true", help=f"{check}and end")
+    strict = "with --check-config: treat each warning as an error"
+    add("--strict", action="store_true", help=strict)
     add(
         "--web.listen-address",
         dest="listen",
@@ -55,9 +57,11 @@ def run(options: argparse.Namespace) -> int:
     hub = _package()
     if options.check_config:
         try:
-            hub.load(options.config)
+            _, warnings = hub.check(options.config)
         except DocumentError as error:
             raise document_error(options.config, error) from None
+        lines = [warning.within(options.config) for warning in warnings]
+        print_warnings(lines, strict=options.strict)
         print(f"{options.config}: ok")
         return 0
     try:

@@ -14,6 +14,7 @@ from typing import Annotated, Optional
 
 import msgspec
 
+from nodevitals.document.local import LocalProgram
 from nodevitals.linux.pci import PciReader
 from nodevitals.linux.sysfs import can_be_listed, exists, list_names
 from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings, Seconds
@@ -78,9 +79,9 @@ class AscendSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """Time that all calls of a run may take together."""
     expected: Optional[Annotated[int, msgspec.Meta(ge=1, le=1024)]] = None
     """Number of chips on the node (an NPU may have two); with it, no NPU is a failure."""
-    npu_smi: str = "npu-smi"
+    npu_smi: LocalProgram = "npu-smi"
     """Path of npu-smi, or its name on PATH."""
-    hccn_tool: str = "hccn_tool"
+    hccn_tool: LocalProgram = "hccn_tool"
     """Path of hccn_tool, or its name on PATH."""
     lock: str = "/run/nodevitals/npu-smi.lock"
     """Lock file (flock) held during each call, in a directory that only root can write to and that

@@ -9,6 +9,7 @@ from typing import Optional
 
 import msgspec
 
+from nodevitals.document.local import LocalFile, LocalFolder, LocalProgram
 from nodevitals.probe import ProbeSettings, Problem, Seconds
 
 # A password is sent to it: https with a host and perhaps a port. Paths come from the BMC.
@@ -22,11 +23,11 @@ class RedfishSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     url: str
     """URL of the BMC without a path: its address on the node's USB network (host interface), or on
     the management network. Example: `https://169.254.3.254`"""
-    username_file: str
+    username_file: LocalFile
     """File with the name of a user who may only read. Example: `/etc/nodevitals/bmc-username`"""
-    password_file: str
+    password_file: LocalFile
     """File with the user's password. Example: `/etc/nodevitals/bmc-password`"""
-    ca_file: Optional[str] = None
+    ca_file: Optional[LocalFile] = None
     """Certificates of the authorities that may sign the BMC's certificate, or that certificate
     itself; by default the system's. Example: `/etc/nodevitals/bmc-ca.crt`"""
     server_name: str = ""
@@ -54,9 +55,9 @@ class BmcSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_field
     """Time between two runs. A BMC is slow: all its sensors may take a minute."""
     timeout: Optional[Seconds] = 120.0
     """Time that a run may take; at most the interval."""
-    ipmitool: str = "ipmitool"
+    ipmitool: LocalProgram = "ipmitool"
     """Path of ipmitool, or its name on PATH."""
-    device_directory: str = "/dev"
+    device_directory: LocalFolder = "/dev"
     """Directory of the device file ipmi0, as this process and ipmitool see it."""
     exclude: tuple[str, ...] = ()
     """Patterns of sensors to leave out. Example: `["Fan9*"]`"""

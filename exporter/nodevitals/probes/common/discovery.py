@@ -16,6 +16,7 @@ from typing import Optional, Union
 import msgspec
 
 from nodevitals.document import DocumentError, Problem
+from nodevitals.document.local import LocalFiles
 from nodevitals.linux.beneath import read_file
 from nodevitals.linux.host import Host
 from nodevitals.probe import ProbeError
@@ -34,7 +35,7 @@ NAME_SECONDS = 300.0
 class FileSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Files in the format of Prometheus' file_sd."""
 
-    files: tuple[str, ...]
+    files: tuple[LocalFiles, ...]
     """Absolute paths of JSON or YAML files; may contain wildcards."""
     port: Optional[TcpPort] = None
     """Port of targets that are listed without one."""

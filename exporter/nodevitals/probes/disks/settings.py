@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Optional
 
 import msgspec
 
+from nodevitals.document.local import LocalFolder, LocalProgram
 from nodevitals.probe import ProbeSettings, Problem, Seconds
 from nodevitals.quantities import shown
 
@@ -40,13 +41,13 @@ class DisksSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fie
     """Whether to read SMART data; it needs CAP_SYS_ADMIN, and smartctl CAP_SYS_RAWIO."""
     health_interval: Seconds = 300.0
     """Time between two reads of one disk's SMART data."""
-    smartctl: str = "smartctl"
+    smartctl: LocalProgram = "smartctl"
     """Path of smartctl, or its name on PATH: for SATA and SAS disks."""
     smartctl_timeout: Seconds = 30.0
     """Time after which a call of smartctl is killed."""
     raid: tuple[RaidDisks, ...] = ()
     """Disks behind RAID controllers. Example: `[{device: sda, types: ["megaraid,0"]}]`"""
-    device_directory: str = "/dev"
+    device_directory: LocalFolder = "/dev"
     """Directory of the device files, as this process sees it."""
 
     @property

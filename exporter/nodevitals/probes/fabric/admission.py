@@ -18,6 +18,7 @@ from typing import Annotated, Literal, Optional, get_args
 
 import msgspec
 
+from nodevitals.document.local import Local
 from nodevitals.linux import tool
 from nodevitals.linux.host import Host
 from nodevitals.linux.sysfs import list_names, read_integer
@@ -121,7 +122,7 @@ class GateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Names of processes that may have accelerators open; at most 15 characters each."""
     job_file: Optional[str] = None
     """File that exists while a job runs. Example: `/run/job`"""
-    job_command: tuple[str, ...] = ()
+    job_command: Annotated[tuple[str, ...], Local("command")] = ()
     """Command that exits with 0 while a job runs, with 1 while none does; executed before each
     test, which any other status keeps away. Example: `[/usr/local/bin/node-has-job]`"""
     maintenance_file: Optional[str] = None

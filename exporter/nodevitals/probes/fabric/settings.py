@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Optional, Union
 
 import msgspec
 
+from nodevitals.document.local import LocalFile, LocalFiles
 from nodevitals.probe import BytesPerSecond, ProbeSettings, Problem, Seconds
 from nodevitals.probes.common.discovery import FileSource, NameSource, path_problems
 from nodevitals.probes.fabric.admission import BudgetSettings, GateSettings
@@ -115,13 +116,13 @@ class StaticSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class FabricTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Certificates, as PEM files. Nodes verify each other: as servers and as clients."""
 
-    cert_file: str
+    cert_file: LocalFile
     """Certificate for server and client authentication. The subjectAltName of an agent's has the
     node's name or address on the lists, that of the hub's a name of `probes.fabric.hub.names`.
     Example: `/etc/nodevitals/tls.crt`"""
-    key_file: str
+    key_file: LocalFile
     """Its private key. Example: `/etc/nodevitals/tls.key`"""
-    ca_file: str
+    ca_file: LocalFile
     """Certificate of the authority that signed the certificates of all nodes.
     Example: `/etc/nodevitals/ca.crt`"""
 
@@ -129,7 +130,7 @@ class FabricTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 class HubSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The hub, which may order tests in any slot."""
 
-    token_file: str
+    token_file: LocalFile
     """File with the hub's token, of at least 16 characters; another one than the agents' own.
     Example: `/etc/nodevitals/hub-token`"""
     names: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
@@ -158,7 +159,7 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """Address and port on which the agent listens for other agents."""
     static: tuple[StaticSource, ...] = ()
     """Peers, listed in the configuration."""
-    file_sd: tuple[Union[str, FileSource], ...] = ()
+    file_sd: tuple[Union[LocalFiles, FileSource], ...] = ()
     """Files that list peers: paths or patterns, or `files` with a port.
     Example: `["/etc/nodevitals/fabric/*.yaml"]`"""
     dns_sd: tuple[Union[str, NameSource], ...] = ()
@@ -173,7 +174,7 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """Duration of a slot; in most slots a node is tested with one peer."""
     tests: tuple[TestSettings, ...] = ()
     """Tests to run with each peer, the same on all nodes; none are needed where `hub` is set."""
-    token_file: str = ""
+    token_file: LocalFile = ""
     """File with the token that all nodes share, of at least 16 characters.
     Example: `/etc/nodevitals/fabric-token`"""
     tls: Optional[FabricTlsSettings] = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from typing import Optional, Union
 
+from nodevitals.document.local import LocalFile
 from nodevitals.linux.host import BOOT_ID
 from nodevitals.linux.kmsg import Follower
 from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings
@@ -29,7 +30,7 @@ RECORDS_PER_READ = 1000
 class KernelLogSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which log."""
 
-    path: str = "/dev/kmsg"
+    path: LocalFile = "/dev/kmsg"
     """The kernel's log."""
 
 

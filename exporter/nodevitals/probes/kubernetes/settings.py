@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Optional
 
 import msgspec
 
+from nodevitals.document.local import LocalFile
 from nodevitals.probe import ProbeSettings, Problem, Seconds
 from nodevitals.probes.common.accelerators import DEVICE_LABELS, OWNER_LABELS, WORKLOAD_LABELS
 
@@ -38,7 +39,7 @@ class KubernetesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknow
 
     interval: Optional[Seconds] = 30.0
     """Time between two runs."""
-    socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    socket: LocalFile = "/var/lib/kubelet/pod-resources/kubelet.sock"
     """Socket of the kubelet's pod resources API, on the node."""
     source: Source = "auto"
     """Where the labels of pods are read: `api`, the API server; `kubelet`, its HTTPS port; `none`;
@@ -57,14 +58,14 @@ class KubernetesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknow
     api_url: Optional[str] = None
     """URL of the API server; by default that of the cluster in which the agent is a pod.
     Example: `https://10.0.0.1:6443`"""
-    ca_file: str = f"{SERVICE_ACCOUNT}/ca.crt"
+    ca_file: LocalFile = f"{SERVICE_ACCOUNT}/ca.crt"
     """Certificates of the authorities that may sign the API server's certificate."""
-    token_file: str = f"{SERVICE_ACCOUNT}/token"
+    token_file: LocalFile = f"{SERVICE_ACCOUNT}/token"
     """File with the token; read for each request, because it is rotated."""
     kubelet_url: Optional[str] = None
     """URL of the kubelet, for `source: kubelet`; by default port 10250 of $HOST_IP or 127.0.0.1.
     Example: `https://10.0.0.7:10250`"""
-    kubelet_ca_file: Optional[str] = None
+    kubelet_ca_file: Optional[LocalFile] = None
     """Certificates of the authorities that may sign the kubelet's certificate; by default
     `ca_file`. Example: `/etc/kubernetes/pki/ca.crt`"""
     kubelet_verify: bool = True

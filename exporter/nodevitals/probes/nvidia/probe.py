@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
 
 import msgspec
 
+from nodevitals.document.local import LocalLibrary
 from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Inventory
@@ -62,7 +63,7 @@ class NvidiaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """Whether to expose the activity of SM, tensor cores and DRAM (GPM; Hopper and later)."""
     ignore: tuple[str, ...] = NO_JOBS
     """Names of processes that may hold device memory without a job; at most 15 characters each."""
-    library: str = "libnvidia-ml.so.1"
+    library: LocalLibrary = "libnvidia-ml.so.1"
     """Name or path of the NVML library."""
 
     @property

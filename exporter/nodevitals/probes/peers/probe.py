@@ -14,6 +14,7 @@ from typing import Annotated, Literal, Optional, Union
 
 import msgspec
 
+from nodevitals.document.local import LocalFiles
 from nodevitals.linux.host import node_name, stable_fraction
 from nodevitals.probe import Families, Probe, ProbeError, ProbeSettings, Problem, Readings, Seconds
 from nodevitals.probes.common.addresses import TcpPort, is_address
@@ -69,7 +70,7 @@ class PeersSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fie
     """Time that a run may take; at most the interval."""
     targets: tuple[PeerSettings, ...] = ()
     """Peers, listed one by one."""
-    file_sd: tuple[Union[str, PeerFileSource], ...] = ()
+    file_sd: tuple[Union[LocalFiles, PeerFileSource], ...] = ()
     """Files that list peers: paths or patterns, or `files` with a port and a protocol.
     Example: `[{files: ["/etc/nodevitals/peers/*.yaml"], port: 22, protocol: ssh}]`"""
     dns_sd: tuple[Union[str, PeerNameSource], ...] = ()

@@ -14,6 +14,7 @@ from typing import Optional
 
 import msgspec
 
+from nodevitals.document.local import LocalFile
 from nodevitals.probe import Probe, ProbeError, ProbeSettings, Problem, Readings, Seconds
 from nodevitals.probes.common.device_files import sees_kernel
 from nodevitals.probes.common.facts import Facts, Values
@@ -30,7 +31,7 @@ class ProfileSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_f
 
     interval: Optional[Seconds] = 120.0
     """Time between two runs."""
-    file: str = ""
+    file: LocalFile = ""
     """File of the profile, as `nodevitals profile learn` writes it; without one, the facts are
     exposed and nothing is wanted of them."""
 

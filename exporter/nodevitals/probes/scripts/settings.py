@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Optional
 
 import msgspec
 
+from nodevitals.document.local import LocalFolder
 from nodevitals.probe import ProbeSettings, Problem, Seconds, TargetTiming
 from nodevitals.probes.scripts.trust import is_name
 from nodevitals.quantities import shown
@@ -36,7 +37,7 @@ class ScriptSettings(TargetTiming, frozen=True, kw_only=True, forbid_unknown_fie
 class TextfilesSettings(TargetTiming, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One folder of Prometheus text files, `*.prom`."""
 
-    path: str
+    path: LocalFolder
     """Folder, without those below it. Example: `/run/nccl-inspector`"""
     prefixes: tuple[str, ...] = ("nccl_", "rccl_")
     """What the names of metrics must begin with; all other lines are refused."""
@@ -59,7 +60,7 @@ class ScriptsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_f
     """Time between two runs."""
     timeout: Optional[Seconds] = 30.0
     """Time that a run may take; at most the interval. A script is ended one second earlier."""
-    folder: Optional[str] = None
+    folder: Optional[LocalFolder] = None
     """Folder of executables; each is run by itself. Only root and the agent's user may be able to
     change them. Listed when the configuration is loaded. Example: `/etc/nodevitals/scripts`"""
     scripts: tuple[ScriptSettings, ...] = ()

@@ -14,6 +14,7 @@ from typing import Optional, TypeVar
 
 import msgspec
 
+from nodevitals.document.local import LocalFile, LocalProgram
 from nodevitals.linux.host import Host, node_name
 from nodevitals.linux.sysfs import list_names, read_text
 from nodevitals.probe import (
@@ -61,16 +62,16 @@ class SwitchesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_
     """Time between two runs."""
     ports: dict[str, str] = {}
     """Switch by RDMA port or network interface. Example: `{mlx5_0/1: leaf-a3, ens1f0: tor-7}`"""
-    ports_file: Optional[str] = None
+    ports_file: Optional[LocalFile] = None
     """CSV file for all nodes, of which `host` may contain wildcards, with this first line:
     host,device,port,switch,switch_port. Write it under another name, then rename it.
     Example: `/etc/nodevitals/switches.csv`"""
-    ibnetdiscover: Optional[str] = None
+    ibnetdiscover: Optional[LocalFile] = None
     """File with the output of ibnetdiscover, for InfiniBand: run it on one node, from cron, and
     copy the file to all. Example: `/var/lib/nodevitals/ibnetdiscover.txt`"""
     lldp: bool = True
     """Whether to call lldpctl, where it is there; it needs access to the socket of lldpd."""
-    lldpctl: str = "lldpctl"
+    lldpctl: LocalProgram = "lldpctl"
     """Path of lldpctl, or its name on PATH."""
     keep: Seconds = 7 * 86400.0
     """Time that a port keeps the switch that was last seen at it, while none is seen."""

@@ -1,6 +1,7 @@
 """The process that sends one message through Apprise (apprise_process.py).
 
-In: a Message on the standard input. Out: Progress on the standard output. Apprise's log may contain
+In: a Message on the standard input. Out: Progress on the standard output. With the argument
+`check`: a list of URLs, and one of errors (channel_check.py). Apprise's log may contain
 the URL, so none of it is repeated: the reasons come from the closed lists below.
 """
 
@@ -88,6 +89,20 @@ def main() -> None:
     report(Progress(statuses.status, True, error))
 
 
+def check() -> None:
+    """Write why each URL of the list on the standard input cannot be used, or ''."""
+    process.die_with_parent(signal.SIGKILL)
+    quiet()
+    errors = []
+    for url in msgspec.json.decode(sys.stdin.buffer.read(), type=list[str]):
+        try:
+            _service(url)
+            errors.append("")
+        except DeliveryError as raised:
+            errors.append(str(raised))
+    sys.stdout.buffer.write(msgspec.json.encode(errors))
+
+
 def _send(message: Message) -> str:
     """Send the message. Returns why it was not delivered, or ''. Raises DeliveryError."""
     logged: list[str] = []
@@ -133,7 +148,7 @@ def _service(url: str) -> Any:
     except Exception as error:  # noqa: BLE001 # as above
         raise DeliveryError(f"Apprise failed: {type(error).__name__}") from None
     if service is None:
-        raise DeliveryError("not a URL that Apprise understands: see docs/respond.md")
+        raise DeliveryError("not a URL that Apprise understands")
     return service
 
 
@@ -182,4 +197,4 @@ def _reason(logged: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    check() if sys.argv[1:] == ["check"] else main()

@@ -17,7 +17,7 @@ from typing import Literal
 from urllib.parse import quote, urlsplit
 
 from nodevitals.checks.deadlines import within
-from nodevitals.document import DocumentError, read_file
+from nodevitals.document import DocumentError, UnreadableError, read_file
 from nodevitals_hub.notify.channels import apprise_process, robots
 from nodevitals_hub.notify.channels.apprise_process import Message
 from nodevitals_hub.notify.channels.attempt import Attempt
@@ -107,6 +107,10 @@ class _LineError(Exception):
     """A file has no URL; the text is the reason, without the file's content."""
 
 
+class UnreadableFileError(DeliveryError):
+    """The file of a URL cannot be read now."""
+
+
 class Channel:
     """One channel of the settings."""
 
@@ -121,7 +125,7 @@ class Channel:
     def kind(self) -> ChannelKind:
         """The kind for metrics; `other` also while the file cannot be read."""
         try:
-            return _kind_of(self._url())
+            return _kind_of(self.read_url())
         except DeliveryError:
             return "other"
 
@@ -132,7 +136,7 @@ class Channel:
         """
         most = self._settings.max_bytes
         try:
-            url = self._url()
+            url = self.read_url()
             robot = robots.parse_robot(url)
         except (DeliveryError, ValueError):
             return Room(most)
@@ -147,7 +151,7 @@ class Channel:
         self, title: str, text: str, owner: str = "", context: Context | None = None
     ) -> None:
         """Send one message; `owner` replaces {owner} in the URL. Raises DeliveryError."""
-        url = owned(self._url(), owner)
+        url = owned(self.read_url(), owner)
         try:
             robot = robots.parse_robot(url)
         except ValueError as error:
@@ -177,8 +181,8 @@ class Channel:
     def _ended(self) -> None:
         self._hanging -= 1
 
-    def _url(self) -> str:
-        """The URL in the current file."""
+    def read_url(self) -> str:
+        """The URL in the current file. Raises DeliveryError."""
         path = self._settings.url_file
         try:
             status = os.stat(path)
@@ -188,7 +192,9 @@ class Channel:
                 self._stamp = stamp
         except (OSError, DocumentError, _LineError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise DeliveryError(f"{path}: {' '.join(str(reason).split())[:200]}") from None
+            text = f"{path}: {' '.join(str(reason).split())[:200]}"
+            unreadable = isinstance(error, (OSError, UnreadableError))
+            raise (UnreadableFileError if unreadable else DeliveryError)(text) from None
         if status.st_mode & stat.S_IROTH and self._warned != path:
             self._warned = path
             log.warning(
