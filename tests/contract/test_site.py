@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from testbed.node import ROOT
 
@@ -90,6 +93,35 @@ def test_the_site_is_not_built_over_what_init_writes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (root / "site/nodevitals.yaml").is_file()
     assert (root / "dist/site/index.html").is_file()
+
+
+def published(page: Path) -> str:
+    """The text of a page as a browser shows it, without white space."""
+    article = page.read_text().partition("<article")[2].partition("</article>")[0]
+    return "".join(html.unescape(re.sub(r"<[^>]*>", "", article)).split())
+
+
+def texts(markdown: str) -> Iterator[str]:
+    """Cells, paragraphs, headings and blocks of code as CommonMark reads them."""
+    for token in MarkdownIt("commonmark").enable("table").parse(markdown):
+        if token.type == "fence":
+            yield token.content
+        elif token.type == "inline":
+            parts = token.children or []
+            yield "".join(one.content for one in parts if one.type in ("text", "code_inline"))
+
+
+def test_no_text_of_a_page_is_lost(site: Path) -> None:
+    """What a forge shows is on the site too: `{a | b}` in a table, the content of code."""
+    compared = 0
+    for pattern in ("*.md", "docs/**/*.md", "rules/runbooks/**/*.md", "helm/nodevitals/*.md"):
+        for path in ROOT.glob(pattern):
+            name = str(path.relative_to(ROOT).with_suffix(".html"))
+            shown = published(site / re.sub(r"(^|/)README\.html$", r"\1index.html", name))
+            for text in texts(path.read_text()):
+                compared += 1
+                assert "".join(text.split()) in shown, f"{path.relative_to(ROOT)}: {text}"
+    assert compared > 10_000
 
 
 def test_nothing_is_loaded_from_other_servers(site: Path) -> None:
