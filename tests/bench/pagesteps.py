@@ -1,7 +1,8 @@
 """The commands of a Markdown page, as steps, and whether an output is the one that the page shows.
 
 In: the text of a page. Out: one step per fence of kind `sh` (commands) or `console` (commands after
-`$ `, with their output). Fences whose title says that tests do not run them are steps too, marked.
+`$ `, with their output). Fences below a line that says that tests do not run them are steps too,
+marked.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 ELLIPSIS = "…"
-_NOT_RUN = "not run"
+# The line above a block, as forges show it: a title of the fence is seen on the site only.
+LABEL = re.compile(r"\*(?:Not run by our tests: |测试不运行此段：)(?P<reason>.{8,}?)[.。]\*")
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)(?P<title>[^`\n]*)$")
 
 
@@ -24,6 +26,13 @@ class Fence:
     kind: str
     title: str
     text: str
+    above: str
+    """The last line before it that is not empty."""
+
+    @property
+    def not_run(self) -> bool:
+        """Whether the page says that tests do not run it."""
+        return LABEL.fullmatch(self.above) is not None
 
 
 @dataclass(frozen=True)
@@ -56,24 +65,27 @@ def steps(page: str, text: str) -> Iterator[Step]:
     """Yield the steps of a page in order. Fences of other kinds (yaml, text) are no steps."""
     for one in fences(page, text):
         if one.kind in ("sh", "console"):
-            yield Step(page, one.heading, one.kind, one.text, _NOT_RUN in one.title)
+            yield Step(page, one.heading, one.kind, one.text, one.not_run)
 
 
-def fences(page: str, text: str) -> Iterator[Fence]:
+def fences(page: str, page_text: str) -> Iterator[Fence]:
     """Yield every fence of a page in order."""
-    heading, opened, indent, lines = "", None, "", list[str]()
-    for number, line in enumerate(text.splitlines(), 1):
+    heading, above, opened, indent, lines = "", "", None, "", list[str]()
+    for number, line in enumerate(page_text.splitlines(), 1):
         if opened is not None:
             if line.strip() != "```":
                 lines.append(line.removeprefix(indent))
                 continue
             start, kind, title = opened
-            yield Fence(start, heading, kind, title, "".join(f"{row}\n" for row in lines))
-            opened, lines = None, []
+            text = "".join(f"{row}\n" for row in lines)
+            yield Fence(start, heading, kind, title, text, above)
+            opened, lines, above = None, [], ""
         elif match := _FENCE.match(line):
             opened, indent = (number, match["kind"], match["title"].strip()), match["indent"]
-        elif line.startswith("#"):
-            heading = line.lstrip("# ")
+        else:
+            above = line.strip() or above
+            if line.startswith("#"):
+                heading = line.lstrip("# ")
     assert opened is None, f"{page}: a fence has no end"
 
 

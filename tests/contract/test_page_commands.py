@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 import pytest
@@ -33,7 +34,9 @@ PAGES = sorted(
 )
 COMMANDS = ("sh", "console")
 OTHERS = ("text", "yaml", "python", "promql", "json", "mermaid", "nginx")
-MARK = re.compile(r'title="not run by our tests: [^"]{10,}"')
+# The page says above its examples that they are parsed; their names are invented.
+PARSED = "docs/commands.md"
+LABEL = "*Not run by our tests: REASON.*"
 PROGRAMS = (
     r"(nodevitals|curl|systemctl|pip|pipx|apt|apt-get|dnf|dpkg|docker|kubectl|helm|make|sudo|"
     r"promtool|amtool|python|python3|ansible|pdsh)"
@@ -68,17 +71,18 @@ def _problems_of_commands(page: str, fence: Fence) -> Iterator[str]:
         yield "a fence of kind console begins with '$ ' and a command"
     if fence.kind == "sh" and "$ " in prompts:
         yield "a fence of kind sh has no prompts: make it console"
-    if "not run" in fence.title:
-        if not MARK.search(fence.title):
-            yield 'say why: title="not run by our tests: REASON"'
+    if fence.not_run:
+        return
+    if "not run" in f"{fence.title} {fence.above}".lower() or "测试不运行" in fence.above:
+        yield f"a line above the block says so, and why: {LABEL}"
     elif page in TRANSLATIONS:
         english = _lines((ROOT / TRANSLATIONS[page]).read_text())
         for line in _lines(f"```sh\n{fence.text}```\n") - english:
             yield f"{TRANSLATIONS[page]} does not have {line!r}: its translation is not run"
-    elif page not in RUN:
+    elif page not in RUN and page != PARSED:
         yield (
-            'no test runs this: mark it with ```sh title="not run by our tests: REASON", or add '
-            f"the page to PAGES of {' or '.join(RUNNERS)}"
+            f"no test runs this: write above it {LABEL}, or add the page to PAGES of "
+            f"{' or '.join(RUNNERS)}"
         )
 
 
@@ -107,29 +111,48 @@ def test_no_page_replaces_a_configuration_by_the_example() -> None:
 def test_each_runner_has_commands_to_run() -> None:
     for page in RUN:
         found = fences(page, (ROOT / page).read_text())
-        assert [one for one in found if one.kind in COMMANDS and "not run" not in one.title], page
+        assert [one for one in found if one.kind in COMMANDS and not one.not_run], page
 
 
 @pytest.mark.parametrize(
     ("fence", "problem"),
     [
         ("```sh\ntrue\n```\n", "no test runs this"),
-        ('```sh title="not run by our tests: needs a cluster"\ntrue\n```\n', ""),
-        ('```sh title="not run by our tests: "\ntrue\n```\n', "say why"),
-        ('```sh title="not run"\ntrue\n```\n', "say why"),
+        ("*Not run by our tests: needs a cluster.*\n\n```sh\ntrue\n```\n", ""),
+        ("*测试不运行此段：需要 Kubernetes 集群。*\n\n```sh\ntrue\n```\n", ""),
+        ("*Not run by our tests: .*\n```sh\ntrue\n```\n", "and why"),
+        ("*Not run.*\n```sh\ntrue\n```\n", "and why"),
+        ('```sh title="not run by our tests: needs a cluster"\ntrue\n```\n', "and why"),
+        ("*Not run by our tests: needs a GPU.*\n\nTwo:\n```sh\ntrue\n```\n", "no test runs this"),
         ("```\nmake test\n```\n", "begin it with"),
         ("```bash\nmake test\n```\n", "begin it with"),
         ("```text\n$ make test\n```\n", "a command in a fence of kind text"),
         ("```text\nnodevitals rules check FOLDER [--json]\n```\n", ""),
         ("```yaml\na: 1\n```\n", ""),
-        ('```console title="not run by our tests: needs a GPU"\nup 1\n```\n', "begins with '$ '"),
-        ('```sh title="not run by our tests: needs a GPU"\n$ true\n```\n', "no prompts"),
+        ("*Not run by our tests: needs a GPU.*\n```console\nup 1\n```\n", "begins with '$ '"),
+        ("*Not run by our tests: needs a GPU.*\n```sh\n$ true\n```\n", "no prompts"),
     ],
 )
 def test_a_fence_is_judged(fence: str, problem: str) -> None:
     found = list(problems("docs/other.md", fence))
     assert len(found) == bool(problem), found
     assert problem in "".join(found)
+
+
+def test_the_examples_of_commands_are_parsed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each has a command and options that there are, and every argument that is needed."""
+    page = (ROOT / PARSED).read_text()
+    assert "tests parse the examples" in page
+    parsed = 0
+    for fence in fences(PARSED, page):
+        for line in fence.text.replace("\\\n", "").splitlines():
+            for command in re.findall(r"nodevitals [^|;&>)]+", line):
+                parsed += 1
+                try:
+                    parser_of(()).parse_args(shlex.split(command)[1:])
+                except SystemExit:
+                    pytest.fail(f"{PARSED}:{fence.line}: {command}: {capsys.readouterr().err}")
+    assert parsed > 30
 
 
 def test_commands_within_a_sentence_exist() -> None:

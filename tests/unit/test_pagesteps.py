@@ -28,7 +28,9 @@ a: 1
   $ true
   ```
 ## 2. Later
-```sh title="not run by our tests: needs a cluster"
+*Not run by our tests: needs a cluster.*
+
+```sh
 kubectl apply
 ```
 """
