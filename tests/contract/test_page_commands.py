@@ -12,6 +12,7 @@ from bench import first_hour, pages
 from bench.pagesteps import Fence, fences
 from nodevitals.commands.cli import Parser, parser_of
 from nodevitals.commands.generated.command_line import leaves
+from testbed import pageblocks
 from testbed.node import ROOT
 from testbed.pagecommands import PAGES as ON_THE_TEST_BED
 
@@ -22,20 +23,11 @@ RUNNERS = {
     "tests/testbed/pagecommands.py": ON_THE_TEST_BED,
 }
 RUN = {page for run in RUNNERS.values() for page in run}
-# Their commands are those of the English page.
-TRANSLATIONS = {
-    "README.zh-CN.md": "README.md",
-    "docs/first-alert.zh.md": "docs/first-alert.md",
-}
 PAGES = sorted(
-    str(path.relative_to(ROOT))
-    for pattern in ("*.md", "docs/*.md", "helm/nodevitals/README.md")
-    for path in ROOT.glob(pattern)
+    str(path.relative_to(ROOT)) for pattern in pageblocks.PAGES for path in ROOT.glob(pattern)
 )
 COMMANDS = ("sh", "console")
 OTHERS = ("text", "yaml", "python", "promql", "json", "mermaid", "nginx")
-# The page says above its examples that they are parsed; their names are invented.
-PARSED = "docs/commands.md"
 LABEL = "*Not run by our tests: REASON.*"
 PROGRAMS = (
     r"(nodevitals|curl|systemctl|pip|pipx|apt|apt-get|dnf|dpkg|docker|kubectl|helm|make|sudo|"
@@ -75,11 +67,11 @@ def _problems_of_commands(page: str, fence: Fence) -> Iterator[str]:
         return
     if "not run" in f"{fence.title} {fence.above}".lower() or "测试不运行" in fence.above:
         yield f"a line above the block says so, and why: {LABEL}"
-    elif page in TRANSLATIONS:
-        english = _lines((ROOT / TRANSLATIONS[page]).read_text())
+    elif page in pageblocks.ENGLISH:
+        english = _lines((ROOT / pageblocks.ENGLISH[page]).read_text())
         for line in _lines(f"```sh\n{fence.text}```\n") - english:
-            yield f"{TRANSLATIONS[page]} does not have {line!r}: its translation is not run"
-    elif page not in RUN and page != PARSED:
+            yield f"{pageblocks.ENGLISH[page]} does not have {line!r}: its translation is not run"
+    elif page not in RUN and page != pageblocks.PARSED:
         yield (
             f"no test runs this: write above it {LABEL}, or add the page to PAGES of "
             f"{' or '.join(RUNNERS)}"
@@ -141,17 +133,19 @@ def test_a_fence_is_judged(fence: str, problem: str) -> None:
 
 def test_the_examples_of_commands_are_parsed(capsys: pytest.CaptureFixture[str]) -> None:
     """Each has a command and options that there are, and every argument that is needed."""
-    page = (ROOT / PARSED).read_text()
+    page = (ROOT / pageblocks.PARSED).read_text()
     assert "tests parse the examples" in page
     parsed = 0
-    for fence in fences(PARSED, page):
+    for fence in fences(pageblocks.PARSED, page):
         for line in fence.text.replace("\\\n", "").splitlines():
             for command in re.findall(r"nodevitals [^|;&>)]+", line):
                 parsed += 1
                 try:
                     parser_of(()).parse_args(shlex.split(command)[1:])
                 except SystemExit:
-                    pytest.fail(f"{PARSED}:{fence.line}: {command}: {capsys.readouterr().err}")
+                    pytest.fail(
+                        f"{pageblocks.PARSED}:{fence.line}: {command}: {capsys.readouterr().err}"
+                    )
     assert parsed > 30
 
 
