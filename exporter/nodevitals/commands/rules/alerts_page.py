@@ -51,8 +51,8 @@ node.
 [alertmanager/](../alertmanager/) notifies the right person once: pages in three tiers, tickets to
 teams, one page for a filer under 500 nodes; `minimal.yaml` has one receiver and the same
 inhibitions. All are sent at any hour, until a site sets [hours of its own](#receivers). Texts are
-English; a receiver whose templates begin with `nodevitals.zh.` gets Chinese ones, as does a channel of
-the hub with `language: zh`. "Fault began by" reckons with the shipped wait, which it names: a site
+English; a receiver whose templates begin with `nodevitals.zh.` gets Chinese ones, as does a channel
+of the hub with `language: zh`. "Fault began by" reckons with the shipped wait, which it names: a site
 with a shorter one reads the time of firing.
 [alert-latency.md](alert-latency.md) has the time from each fault to its message,
 [rules-cost.md](rules-cost.md) what the rules cost.
