@@ -45,15 +45,13 @@ tests, firing and silent, and a [runbook](../rules/runbooks/), critical ones als
 A site changes no file: [a values file](../rules/examples/values.example.yaml) has its scrape job,
 runbooks, labels, thresholds (also per pool), alerts that are off or have another severity or wait,
 and the profile. `nodevitals rules render --values FILE --output FOLDER` writes the rules.
-[own-alert.md](own-alert.md) is the way to a rule of your own, and to alerts with the pool of their
-node.
 
 [alertmanager/](../alertmanager/) notifies the right person once: pages in three tiers, tickets to
 teams, one page for a filer under 500 nodes; `minimal.yaml` has one receiver and the same
 inhibitions. All are sent at any hour, until a site sets [hours of its own](#receivers). Texts are
 English; a receiver whose templates begin with `nodevitals.zh.` gets Chinese ones, as does a channel
-of the hub with `language: zh`. "Fault began by" reckons with the shipped wait, which it names: a site
-with a shorter one reads the time of firing.
+of the hub with `language: zh`. "Fault began by" reckons with the shipped wait, which it names: a
+site with a shorter one reads the time of firing.
 [alert-latency.md](alert-latency.md) has the time from each fault to its message,
 [rules-cost.md](rules-cost.md) what the rules cost.
 """
