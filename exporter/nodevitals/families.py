@@ -5,9 +5,10 @@ A room declares its families once, beside the code that fills them.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Literal, Optional
 
 import msgspec
 
@@ -20,6 +21,35 @@ _METRIC_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _LABEL_NAME = re.compile(r"[a-z][a-z0-9_]*")
 # https://prometheus.io/docs/practices/naming/: base units only, ratios instead of percents.
 _FOREIGN_UNITS = ("milliseconds", "minutes", "hours", "percent", "kilobytes", "megabytes", "bits")
+# By the operators of PromQL.
+_COMPARISONS = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+    ">=": operator.ge,
+    "<=": operator.le,
+}
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """The lowest and the highest value; `exact`: no value between them occurs."""
+
+    low: float
+    high: float
+    exact: bool = False
+
+    def joined(self, other: Bounds) -> Bounds:
+        """The range of the values of both."""
+        exact = self.exact and self == other
+        return Bounds(min(self.low, other.low), max(self.high, other.high), exact)
+
+    def results(self, comparison: str, value: float) -> set[bool]:
+        """The results that a comparison with a value can have."""
+        if self.low < value < self.high and not self.exact:
+            return {False, True}
+        compare = _COMPARISONS[comparison]
+        return {compare(self.low, value), compare(self.high, value)}
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +103,27 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
             )
             if broken
         ]
+
+    @property
+    def bounds(self) -> Optional[Bounds]:
+        """The range of the values, as the help text states it; None: any."""
+        if self.help.startswith("Always 1"):
+            return Bounds(1, 1)
+        if self.help.startswith("Whether "):
+            return Bounds(0, 1, exact=True)
+        shares = self.name.endswith("_ratio") and self.help.startswith("Share of ")
+        return Bounds(0, 1) if shares and "may exceed 1" not in self.help else None
+
+    @property
+    def certain(self) -> frozenset[str]:
+        """The labels that are never empty: closed lists without '', and what identifies a device.
+        A lost device has lost its number, but not its uuid.
+        """
+        closed = {label for label, values in self.closed.items() if "" not in values}
+        if self.name.startswith((PREFIX + "check_", PREFIX + "hub_", PREFIX + "scripts_")):
+            return frozenset(closed)
+        first = "uuid" if "uuid" in self.labels else (*self.labels, "")[0]
+        return frozenset(closed | {first} - {""})
 
     def accepts(self, labels: tuple[str, ...]) -> bool:
         """Whether these label values fit: as many as declared, closed ones from their list, and

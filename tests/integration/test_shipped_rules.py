@@ -11,4 +11,4 @@ from testbed.servers import BINARIES
 
 
 def test_rules_check_finds_nothing() -> None:
-    assert list(map(str, check(ROOT / "rules", str(BINARIES / "promtool")))) == []
+    assert list(map(str, check([ROOT / "rules"], str(BINARIES / "promtool"), strict=True))) == []

@@ -131,7 +131,11 @@ CASES = {
     ],
     "fabric check": [Case("--nodes a", 2), Case("--pool x --config.file {wrong} --device d", 1)],
     "fabric collective": [Case("--nodes a", 2), Case("--pool x --config.file {wrong}", 1)],
-    "rules check": [Case("{rules} --promtool true", 1), Case("{none}", 2)],
+    "rules check": [
+        Case("{rules} --promtool true", 0),
+        Case("{rules} --strict --promtool true", 1),
+        Case("{none}", 2),
+    ],
     "rules render": [
         Case("--example", 0),
         Case("--output {out} --values {wrong}", 1),

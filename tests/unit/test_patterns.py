@@ -36,6 +36,7 @@ DYNAMIC = (
     "probes/mounts/ownfiles.py",
     "commands/rules/check_expressions.py",
     "commands/rules/alert_labels.py",
+    "commands/rules/promql/knowledge.py",
     "commands/rules/routes.py",
     "commands/rules/backtest/",
     "commands/rules/site/",

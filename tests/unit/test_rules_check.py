@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodevitals.commands.rules.check import check
-from nodevitals.commands.rules.findings import IDS, Finding
+from nodevitals.commands.rules.findings import IDS, REMEDIES, Finding
 from testbed.node import ROOT, run
 
 PROMTOOL = str(ROOT / ".tools/root/usr/bin/promtool")
@@ -24,6 +24,8 @@ ALERT: dict[str, Any] = {
         "runbook_url": "https://x/rules/runbooks/A.md",
     },
 }
+FAULT = {"record": "nodevitals:fault", "labels": {"fault": "f"}, "expr": "vector(1)"}
+COMPARED = 'up{job="nodevitals"} > on () nodevitals:threshold{job="", threshold="%s"}'
 THRESHOLD = {"record": "nodevitals:threshold", "labels": {"threshold": "t"}, "expr": "vector(1)"}
 
 
@@ -41,7 +43,7 @@ def write_pack(folder: Path, *rules: dict[str, Any]) -> Path:
 
 
 def findings(folder: Path) -> list[tuple[str, str]]:
-    return [(finding.id, finding.message) for finding in check(folder, None)]
+    return [(finding.id, finding.message) for finding in check([folder], None, strict=True)]
 
 
 def reads(expression: str) -> list[dict[str, Any]]:
@@ -49,7 +51,7 @@ def reads(expression: str) -> list[dict[str, Any]]:
 
 
 # Rules, and the finding that they provoke. The ids of files and of promtool are provoked below,
-# those of comments in test_rules_silences.py.
+# those of comments in test_rules_silences.py, the mistakes of sites in test_rules_site.py.
 PROVOKED: list[tuple[list[dict[str, Any]], str, str]] = [
     (
         reads('nodevitals_rdma_port_upp{job="nodevitals"}'),
@@ -64,15 +66,15 @@ PROVOKED: list[tuple[list[dict[str, Any]], str, str]] = [
         *("label/job", 'nodevitals_rdma_port_up without job="nodevitals"'),
     ),
     (
-        reads('nodevitals_rdma_port_up{job="n", card="x"}'),
+        reads('nodevitals_rdma_port_up{job="nodevitals", card="x"}'),
         *("label/unknown", "nodevitals_rdma_port_up has no label card"),
     ),
     (
-        reads('nodevitals_network_up{job="n", kind="bonded"}'),
+        reads('nodevitals_network_up{job="nodevitals", kind="bonded"}'),
         *("label/value", 'nodevitals_network_up{kind="bonded"} matches none of physical, bond'),
     ),
     (
-        reads('nodevitals_network_up{job="n", kind=~"bond|phys"}'),
+        reads('nodevitals_network_up{job="nodevitals", kind=~"bond|phys"}'),
         *("label/value", 'nodevitals_network_up{kind=~"bond|phys"} matches none of physical, bond'),
     ),
     ([ALERT | {"labels": {}}], "label/missing", "no label component"),
@@ -85,8 +87,8 @@ PROVOKED: list[tuple[list[dict[str, Any]], str, str]] = [
         *("severity/unknown", "severity 'page' is none of critical, warning"),
     ),
     (
-        reads('up{job="n"} == 0 and on () x{fault="no_such"}'),
-        *("fault/unknown", "no rule records the fault no_such"),
+        [FAULT, *reads('nodevitals:fault{fault="no_such"}')],
+        *("label/value", 'nodevitals:fault{fault="no_such"} matches none of f'),
     ),
     (
         [ALERT | {"annotations": {"summary": "x"}}],
@@ -99,19 +101,20 @@ PROVOKED: list[tuple[list[dict[str, Any]], str, str]] = [
     ([ALERT | {"alert": "B"}], "test/missing", "no test expects it firing"),
     ([ALERT | {"alert": "B"}], "test/missing", "no test expects it silent"),
     (
-        [THRESHOLD, *reads('up{job="n"} > on () nodevitals:threshold{job="", threshold="u"}')],
-        *("threshold/unknown", "no rule records the threshold u"),
+        [THRESHOLD, *reads(COMPARED % "u")],
+        *("label/value", 'nodevitals:threshold{threshold="u"} matches none of t'),
     ),
     (
-        [THRESHOLD, *reads('up{job="n"} > on () nodevitals:threshold{job="", threshold="t"}')],
+        [THRESHOLD, *reads(COMPARED % "t")],
         *("threshold/unlisted", 'no alert on absent(nodevitals:threshold{job="", threshold="t"})'),
     ),
     (
-        reads('count_over_time((up{job="n"} == 0)[10m:1m])'),
+        reads('count_over_time((up{job="nodevitals"} == 0)[10m:1m])'),
         *("promql/prometheus3", "[10m:1m] has one sample more on Prometheus 2 than on 3"),
     ),
 ]
 ELSEWHERE = {"file/missing", "file/invalid", "promtool/check", "promtool/test"}
+ELSEWHERE |= {"promql/value", "promql/counter", "promql/rate", "promql/join", "template/label"}
 ELSEWHERE |= {"silence/no-reason", "silence/unknown", "silence/unused"}
 
 
@@ -128,7 +131,7 @@ def test_each_id_is_found(
 
 
 def test_values_of_alternatives_in_parentheses_are_not_checked(tmp_path: Path) -> None:
-    rules = reads('nodevitals_network_up{job="n", kind=~"(bond|physical)"}')
+    rules = reads('nodevitals_network_up{job="nodevitals", kind=~"(bond|physical)"}')
     found = findings(write_pack(tmp_path, *rules))
     assert "label/value" not in {name for name, _ in found}
 
@@ -138,19 +141,18 @@ def test_every_id_has_a_test_that_provokes_it() -> None:
 
 
 def test_every_id_is_documented_and_no_other() -> None:
-    """Each section explains the id, and shows how to mend the finding and how to silence it."""
+    """Each section explains the id, and shows the mistake and how to silence the finding."""
     parts = re.split(r"^## `([a-z0-9/-]+)`$", DOCUMENT.read_text(), flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     assert list(sections) == list(IDS)
     for name, section in sections.items():
-        assert "\nTo mend it: " in section, name
         assert "```" in section, name
         silenced = f"# nodevitals disable {name}: " in section
         assert silenced or "It cannot be silenced" in section, name
 
 
 def test_a_threshold_that_every_alert_knows_is_no_finding(tmp_path: Path) -> None:
-    uses = reads('up{job="n"} > on () nodevitals:threshold{job="", threshold=~"t"}')
+    uses = reads('up{job="nodevitals"} > on () nodevitals:threshold{job="", threshold=~"t"}')
     absent = ALERT | {"expr": 'absent(nodevitals:threshold{job="", threshold="t"})'}
     assert findings(write_pack(tmp_path, THRESHOLD, *uses, absent)) == []
 
@@ -162,12 +164,12 @@ def test_shipped_thresholds_are_recorded_and_listed(tmp_path: Path, removed: str
         (tmp_path / file.name).write_text(file.read_text())
     file = tmp_path / ("thresholds.yaml" if removed == "recorded" else "agent.yaml")
     file.write_text(file.read_text().replace("cpu_share", "renamed_share"))
-    found = {finding.id for finding in check(tmp_path, None)} - {"test/missing", "runbook/missing"}
-    assert found == {"threshold/unknown", "threshold/unlisted"}
+    found = {finding.id for finding in check([tmp_path], None, strict=True)}
+    assert found - {"test/missing", "runbook/missing"} == {"label/value", "threshold/unlisted"}
 
 
 def test_a_folder_without_rule_files_is_a_finding(tmp_path: Path) -> None:
-    assert findings(tmp_path) == [("file/missing", "no rule file (*.yaml) here")]
+    assert findings(tmp_path) == [("file/missing", "no rule file (*.yaml or *.yml) here")]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_a_file_that_cannot_be_used_is_a_finding(
     file.write_text(text.replace("groups", "tests").replace("rules", "alert_rule_test"))
     if folder == ".":
         file.write_text(text)
-    (finding,) = check(tmp_path, None)
+    (finding,) = check([tmp_path], None, strict=True)
     assert (finding.file, finding.id) == (str(file), "file/invalid")
     assert message in finding.message
 
@@ -202,10 +204,10 @@ def test_a_finding_has_the_line_of_the_selector(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(
         "groups:\n- name: g\n  rules:\n"
         "  - record: one\n    expr: nodevitals_one\n"
-        "  - record: two\n    expr: |\n      # comment\n      up{job='n'}\n"
+        "  - record: two\n    expr: |\n      # comment\n      up{job='nodevitals'}\n"
         "        + nodevitals_two\n"
     )
-    lines = [(finding.rule, finding.line) for finding in check(tmp_path, None)]
+    lines = [(finding.rule, finding.line) for finding in check([tmp_path], None, strict=True)]
     assert lines == [("one", 5), ("two", 10)]
 
 
@@ -218,11 +220,14 @@ def test_a_finding_as_text() -> None:
 
 def test_the_command_prints_findings_as_lines_or_json(tmp_path: Path) -> None:
     folder = write_pack(tmp_path, *reads('nodevitals_wrong{job="nodevitals"}'))
-    done = run("rules", "check", str(folder), "--promtool", "/bin/true")
+    done = run("rules", "check", "--strict", str(folder), "--promtool", "/bin/true")
     assert done.returncode == 1
     message = "no probe exposes and no rule records nodevitals_wrong"
-    assert done.stdout == f"{folder}/a.yaml:1: metric/unknown: A: {message}\n"
-    done = run("rules", "check", str(folder), "--json", "--promtool", "/bin/true")
+    head, line, remedy = done.stdout.splitlines()
+    assert head.split("  ")[0] == "PLACE"
+    assert re.split("  +", line) == [f"{folder}/a.yaml:1", "metric/unknown", "A", message]
+    assert remedy.strip() == f"→ {REMEDIES['metric/unknown']}"
+    done = run("rules", "check", "--strict", str(folder), "--json", "--promtool", "/bin/true")
     assert json.loads(done.stdout) == [
         {
             "file": f"{folder}/a.yaml",
@@ -230,6 +235,7 @@ def test_the_command_prints_findings_as_lines_or_json(tmp_path: Path) -> None:
             "id": "metric/unknown",
             "rule": "A",
             "message": message,
+            "remedy": REMEDIES["metric/unknown"],
         }
     ]
 
@@ -249,7 +255,8 @@ def test_a_promtool_that_does_not_start_is_one_line(tmp_path: Path) -> None:
 
 def test_promtool_finds_wrong_syntax(tmp_path: Path) -> None:
     folder = write_pack(tmp_path, *reads('nodevitals_rdma_port_up{job="nodevitals"} =='))
-    (finding,) = (one for one in check(folder, PROMTOOL) if one.id == "promtool/check")
+    found = check([folder], PROMTOOL, strict=True)
+    (finding,) = (one for one in found if one.id == "promtool/check")
     assert (finding.file, finding.line) == (f"{folder}/a.yaml", 1)
     assert "unexpected end of input" in finding.message
 
@@ -259,6 +266,7 @@ def test_promtool_finds_a_failing_test(tmp_path: Path) -> None:
     sample = {"expr": "vector(1)", "eval_time": "1m", "exp_samples": [{"value": 2}]}
     document = {"rule_files": ["../a.yaml"], "tests": [{"promql_expr_test": [sample]}]}
     (folder / "tests/b.yaml").write_text(json.dumps(document))
-    found = [one for one in check(folder, PROMTOOL) if one.file.endswith("tests/b.yaml")]
+    found = check([folder], PROMTOOL, strict=True)
+    found = [one for one in found if one.file.endswith("tests/b.yaml")]
     assert [one.id for one in found] == ["promtool/test"]
     assert 'expr: "vector(1)"' in found[0].message

@@ -30,7 +30,7 @@ def test_a_comment_with_a_reason_silences_a_finding(tmp_path: Path, place: str) 
     places = dict.fromkeys(("above", "beside", "within", "next"), "#")
     places[place] = "# nodevitals disable metric/unknown: exposed by a script of this site"
     (tmp_path / "a.yaml").write_text(SILENCED.format(**places))
-    assert check(tmp_path, None) == []
+    assert check([tmp_path], None) == []
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,19 @@ def test_a_comment_that_silences_nothing_is_a_finding(
     places[place] = f"# nodevitals disable {comment}"
     text = SILENCED.format(**places)
     (tmp_path / "a.yaml").write_text(f"{places['top']}\n\n{text}" if place == "top" else text)
-    found = check(tmp_path, None)
+    found = check([tmp_path], None)
     assert [finding.id for finding in found if finding.id != name] == ["metric/unknown"]
     (finding,) = (finding for finding in found if finding.id == name)
     assert (finding.line, finding.rule) == (line, rule)
+
+
+def test_a_comment_for_an_id_that_is_not_searched_is_no_finding(tmp_path: Path) -> None:
+    places = dict.fromkeys(("above", "beside", "within", "next"), "#")
+    places["next"] = "# nodevitals disable test/missing: tested elsewhere"
+    (tmp_path / "a.yaml").write_text(SILENCED.format(**places))
+    assert [finding.id for finding in check([tmp_path], None)] == ["metric/unknown"]
+    ids = [finding.id for finding in check([tmp_path], None, strict=True)]
+    assert sorted(ids) == ["metric/unknown", "silence/unused"]
 
 
 def test_a_comment_silences_its_own_rule_only(tmp_path: Path) -> None:
@@ -62,4 +71,4 @@ def test_a_comment_silences_its_own_rule_only(tmp_path: Path) -> None:
     comment = "# nodevitals disable metric/unknown: reason"
     text = text.format(above=comment, beside="", within="", next="#")
     (tmp_path / "a.yaml").write_text(text)
-    assert [finding.rule for finding in check(tmp_path, None)] == ["two"]
+    assert [finding.rule for finding in check([tmp_path], None)] == ["two"]

@@ -203,4 +203,4 @@ def test_sampled_rules_are_a_file_without_findings(tmp_path: Path) -> None:
     made = rendered(tmp_path, "labels: {team: a}", sampled=sampled)
     assert made["custom.yaml"].count("team: a") == len(sampled)
     write(tmp_path / "sampled", {"custom.yaml": made["custom.yaml"]})
-    assert check(tmp_path / "sampled", None) == []
+    assert check([tmp_path / "sampled"], None) == []

@@ -36,11 +36,7 @@ def check_alerts(
 def _check_labels(rule: Rule, faults: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
     labels = dict(rule.labels)
     for match in _FAULT_MATCHER.finditer(rule.expression):
-        line = rule.expression_line + rule.expression.count("\n", 0, match.start())
         for fault in match[1].split("|"):
-            if fault not in faults:
-                text = f"no rule records the fault {fault}"
-                yield Finding(rule.file, line, "fault/unknown", rule.name, text)
             labels = {**faults.get(fault, {}), **labels}
     # An alert on a recorded fault has the labels of the fault.
     inherits = any(selector.name.startswith(FAULT) for selector in selectors(rule.expression))

@@ -6,15 +6,16 @@ https://prometheus.io/docs/prometheus/latest/migration/
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from nodevitals import catalogue
 from nodevitals.commands.rules.expression import Matcher, Selector, selectors, tokens
 from nodevitals.commands.rules.findings import Finding, FindingId
+from nodevitals.commands.rules.promql.knowledge import TARGET_LABELS, Knowledge
 from nodevitals.commands.rules.rule_files import Rule
-from nodevitals.probe import Family
 
+_MANY = 12
 _UNIT_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
 _COUNTING = re.compile(r"\b(?:count|sum)_over_time\s*\([^()\[\]]*\[[^\[\]:]*\]")
 _RENAMED = re.compile(r"\bholt_winters\s*\(")
@@ -56,16 +57,13 @@ def _seconds(duration: str) -> float:
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
 
 
-# Labels that Prometheus or the scrape job sets.
-TARGET_LABELS = ("job", "instance", "cluster", "__name__")
 # Families of other exporters; their labels are not in the catalogue.
 FOREIGN = re.compile(
     r"up|scrape_\w+|ALERTS|npu_\w+|node_\w+|kube_\w+|container_\w+|DCGM_\w+|prometheus_\w+"
 )
 # Families of the hub, which are known where its package is installed.
 OF_THE_HUB = re.compile(r"nodevitals_(?:check|hub)_\w+")
-JOB = "nodevitals"
-HUB_JOB = "nodevitals-hub"
+OURS = re.compile(r"nodevitals[_:].*")
 THRESHOLD = "nodevitals:threshold"
 # How an alert detects a missing threshold.
 _WATCHED = re.compile(
@@ -73,50 +71,48 @@ _WATCHED = re.compile(
 )
 
 
-def check_expressions(
-    rules: Sequence[Rule],
-    families: Mapping[str, Family],
-    of_the_hub: Mapping[str, Family],
-    job: str | None,
-) -> Iterator[Finding]:
-    """What is wrong with the expressions of all rules; `job` as `check` takes it. Without the
-    families of the hub, what reads them is not checked.
+def check_selectors(rules: Sequence[Rule], known: Knowledge) -> Iterator[Finding]:
+    """Names, labels, label values and jobs of our metrics that do not exist. Without the families
+    of the hub, what reads them is not checked.
     """
-    known = {**families, **of_the_hub}
-    recorded = {rule.name for rule in rules if not rule.is_alert}
+    for rule in rules:
+        for selector in selectors(rule.expression):
+            if not OURS.fullmatch(selector.name):
+                continue
+            if selector.name in known.families or selector.name in known.recorded:
+                yield from _check_matchers(rule, selector, known)
+            elif known.hub or not OF_THE_HUB.fullmatch(selector.name):
+                names = [*known.families, *known.recorded]
+                near = difflib.get_close_matches(selector.name, names, n=1, cutoff=0.8)
+                text = f"no probe exposes and no rule records {selector.name}"
+                text += f"; did you mean {near[0]}?" if near else ""
+                yield _finding(rule, selector.line, "metric/unknown", text)
+
+
+def check_strictly(rules: Sequence[Rule], known: Knowledge) -> Iterator[Finding]:
+    """What only rules of this project must not have."""
     for rule in rules:
         for line, text in changed_meanings(rule.expression):
             yield _finding(rule, line, "promql/prometheus3", text)
         for selector in selectors(rule.expression):
-            family = known.get(selector.name)
-            if family is not None:
-                yield from _check_selector(rule, selector, family)
-            elif not of_the_hub and OF_THE_HUB.fullmatch(selector.name):
-                continue
-            elif selector.name not in recorded and not FOREIGN.fullmatch(selector.name):
-                name = selector.name or "a metric without a name"
-                text = f"no probe exposes and no rule records {name}"
+            name = selector.name
+            exists = name in known.families or name in known.recorded or OURS.fullmatch(name)
+            if not exists and not FOREIGN.fullmatch(name):
+                text = f"no probe exposes and no rule records {name or 'a metric without a name'}"
                 yield _finding(rule, selector.line, "metric/unknown", text)
-            if family is not None or selector.name == "up":
-                yield from _check_job(rule, selector, job)
+            has_job = any(matcher.label == "job" for matcher in selector.matchers)
+            if (name in known.families or name == "up") and not has_job:
+                text = f'{name} without job="{known.job}": a second scrape job would double it'
+                yield _finding(rule, selector.line, "label/job", text)
 
 
 def check_thresholds(rules: Sequence[Rule]) -> Iterator[Finding]:
-    """Thresholds that a rule reads and none records, and those whose absence raises no alert."""
+    """Thresholds whose absence raises no alert."""
     recorded = {
         rule.labels["threshold"]: rule
         for rule in rules
         if rule.name == THRESHOLD and "threshold" in rule.labels
     }
-    if not recorded:  # then every use is an unknown metric
-        return
-    for rule in rules:
-        for selector in selectors(rule.expression):
-            for matcher in selector.matchers:
-                chosen = (selector.name, matcher.label) == (THRESHOLD, "threshold")
-                if chosen and not _matches_known(matcher, tuple(recorded)):
-                    text = f"no rule records the threshold {matcher.value}"
-                    yield _finding(rule, selector.line, "threshold/unknown", text)
     alerts = (rule.expression for rule in rules if rule.is_alert)
     watched = {name for expression in alerts for name in _WATCHED.findall(expression)}
     for name, rule in recorded.items():
@@ -126,30 +122,31 @@ def check_thresholds(rules: Sequence[Rule]) -> Iterator[Finding]:
             yield Finding(rule.file, rule.first_line, "threshold/unlisted", rule.name, text)
 
 
-def _check_job(rule: Rule, selector: Selector, job: str | None) -> Iterator[Finding]:
-    matchers = [matcher for matcher in selector.matchers if matcher.label == "job"]
-    if not matchers:
-        text = f'{selector.name} without job="{job or JOB}": a second scrape job would double it'
-        yield _finding(rule, selector.line, "label/job", text)
-    for matcher in matchers:
-        if job is not None and matcher.operator == "=" and matcher.value not in (job, HUB_JOB):
-            text = f'{selector.name} selects job="{matcher.value}", not "{job}"'
-            yield _finding(rule, selector.line, "label/job", text)
-
-
-def _check_selector(rule: Rule, selector: Selector, family: Family) -> Iterator[Finding]:
+def _check_matchers(rule: Rule, selector: Selector, known: Knowledge) -> Iterator[Finding]:
+    # The labels of the selected series without those that the matchers themselves name.
+    labels = known.metric(selector.name).labels
     for matcher in selector.matchers:
-        if matcher.label in TARGET_LABELS:
+        name, label = selector.name, matcher.label
+        if label == "job" and name in known.families and not known.has_job(name, matcher):
+            text = f'{name}{{job{matcher.operator}"{matcher.value}"}}: its job is {known.job}'
+            yield _finding(rule, selector.line, "label/job", text)
+        if label in TARGET_LABELS or (matcher.operator, matcher.value) == ("=", ""):
             continue
-        # The labels of node_info are the configuration's; so are some of an open family.
-        if family != catalogue.NODE_INFO and not family.open and matcher.label not in family.labels:
-            text = f"{family.name} has no label {matcher.label}"
-            yield _finding(rule, selector.line, "label/unknown", text)
-        values = family.closed.get(matcher.label)
+        if labels is not None and label not in labels:
+            yield _finding(rule, selector.line, "label/unknown", f"{name} has no label {label}")
+        values = known.values(name, label)
         if values is not None and not _matches_known(matcher, values):
-            text = f'{family.name}{{{matcher.label}{matcher.operator}"{matcher.value}"}}'
-            text += f" matches none of {', '.join(values)}"
+            text = f'{name}{{{label}{matcher.operator}"{matcher.value}"}} matches none of '
+            text += shortened(matcher.value, values)
             yield _finding(rule, selector.line, "label/value", text)
+
+
+def shortened(wanted: str, values: Sequence[str]) -> str:
+    """The values; of many, those that are most like the wanted one."""
+    if len(values) <= _MANY:
+        return ", ".join(values)
+    near = difflib.get_close_matches(wanted, values, n=3)
+    return f"{len(values)} values{'; did you mean ' + ' or '.join(near) + '?' if near else ''}"
 
 
 def _matches_known(matcher: Matcher, values: tuple[str, ...]) -> bool:

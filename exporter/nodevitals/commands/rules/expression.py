@@ -21,11 +21,11 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 LABEL_LISTS = ("by", "without", "on", "ignoring", "group_left", "group_right")
-_AGGREGATIONS = (
+AGGREGATIONS = (
     *("sum", "min", "max", "avg", "group", "stddev", "stdvar", "count", "count_values"),
     *("bottomk", "topk", "quantile", "limitk", "limit_ratio"),
 )
-WORDS = (*LABEL_LISTS, *_AGGREGATIONS, "and", "or", "unless", "bool", "offset", "atan2")
+WORDS = (*LABEL_LISTS, *AGGREGATIONS, "and", "or", "unless", "bool", "offset", "atan2")
 _OPERATORS = ("=", "!=", "=~", "!~")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
 _DURATION = re.compile(r"(?:[0-9]+(?:ms|[smhdwy]))+|0")
@@ -87,14 +87,15 @@ def selectors(expression: str) -> Iterator[Selector]:
         elif token.kind == "name" and following.text != "(" and token.text not in WORDS:
             matchers: tuple[Matcher, ...] = ()
             if following.text == "{":
-                matchers, position = _matchers(parsed, position + 1)
+                matchers, position = matchers_at(parsed, position + 1)
             yield Selector(token.text, matchers, token.line)
         elif token.text == "{":
-            matchers, position = _matchers(parsed, position)
+            matchers, position = matchers_at(parsed, position)
             yield Selector("", matchers, token.line)
 
 
-def _matchers(parsed: list[Token], position: int) -> tuple[tuple[Matcher, ...], int]:
+def matchers_at(parsed: list[Token], position: int) -> tuple[tuple[Matcher, ...], int]:
+    """The matchers from a position within braces on, and the position behind them."""
     matchers = []
     while parsed[position].text not in ("}", ""):
         label, operator, value = parsed[position : position + 3]

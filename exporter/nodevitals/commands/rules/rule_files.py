@@ -5,7 +5,7 @@ Only the shape that the checks need is required here; promtool checks the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Optional, TypeVar, Union
 
@@ -17,6 +17,8 @@ from nodevitals.document import DocumentError, Problem, parse_yaml, translated
 
 # libyaml's parser where PyYAML was built with it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MANIFEST = "PrometheusRule"
+SUFFIXES = (".yaml", ".yml")
 _Shape = TypeVar("_Shape")
 
 
@@ -38,6 +40,8 @@ class Rule(msgspec.Struct, frozen=True):
     keep_firing_for: str = ""
     key_lines: dict[str, tuple[int, int]] = {}
     """First and last line of each key."""
+    group: str = ""
+    """The name of its group."""
 
 
 class RuleFile(msgspec.Struct, frozen=True):
@@ -46,6 +50,8 @@ class RuleFile(msgspec.Struct, frozen=True):
     path: str
     lines: tuple[str, ...]
     rules: tuple[Rule, ...]
+    is_manifest: bool = False
+    """Whether it is a PrometheusRule of Kubernetes, which promtool does not read."""
 
 
 class _RuleShape(msgspec.Struct):
@@ -59,11 +65,14 @@ class _RuleShape(msgspec.Struct):
 
 
 class _GroupShape(msgspec.Struct):
+    name: str = ""
     rules: Optional[list[_RuleShape]] = None
 
 
 class _RulesShape(msgspec.Struct):
     groups: Optional[list[_GroupShape]] = None
+    kind: str = ""
+    spec: Optional[Any] = None
 
 
 class _CaseShape(msgspec.Struct):
@@ -79,11 +88,22 @@ class _TestsShape(msgspec.Struct):
     tests: Optional[list[_TestShape]] = None
 
 
-def read_rules(folder: Path, findings: list[Finding]) -> tuple[RuleFile, ...]:
-    """The rule files of a folder; files that cannot be read are added to `findings`."""
-    paths = sorted(folder.glob("*.yaml"))
-    if not paths:
-        findings.append(Finding(str(folder), 0, "file/missing", "", "no rule file (*.yaml) here"))
+def rule_paths(places: Iterable[Path], findings: list[Finding]) -> list[Path]:
+    """The rule files among files and folders; a folder without any is added to `findings`."""
+    paths: dict[Path, None] = {}
+    for place in places:
+        found = [place]
+        if place.is_dir():
+            found = sorted(path for path in place.iterdir() if path.suffix in SUFFIXES)
+            if not found:
+                text = "no rule file (*.yaml or *.yml) here"
+                findings.append(Finding(str(place), 0, "file/missing", "", text))
+        paths.update(dict.fromkeys(found))
+    return list(paths)
+
+
+def read_rules(paths: Iterable[Path], findings: list[Finding]) -> tuple[RuleFile, ...]:
+    """The rule files; files that cannot be read are added to `findings`."""
     files = []
     for path in paths:
         file = parse_rules(path, _read(path, findings), findings)
@@ -97,13 +117,26 @@ def parse_rules(path: Path, text: bytes, findings: list[Finding]) -> RuleFile | 
     `findings`, is no rule file.
     """
     shape = _shape(path, text, _RulesShape, findings)
+    if shape is not None and shape.kind == MANIFEST:
+        shape = _manifest(path, shape, findings)
     return _rule_file(str(path), text, shape) if text and shape is not None else None
 
 
-def read_tests(folder: Path, findings: list[Finding]) -> dict[str, set[bool]]:
-    """For each alert that tests/ names: whether a test expects it firing (True), silent (False)."""
+def _manifest(path: Path, shape: _RulesShape, findings: list[Finding]) -> _RulesShape | None:
+    """The rules within a PrometheusRule."""
+    try:
+        inner = msgspec.convert(shape.spec, _RulesShape)
+    except msgspec.ValidationError as error:
+        text = translated(error)
+        findings.append(Finding(str(path), 0, "file/invalid", "", f"spec: {text}"))
+        return None
+    return msgspec.structs.replace(inner, kind=MANIFEST)
+
+
+def read_tests(paths: Iterable[Path], findings: list[Finding]) -> dict[str, set[bool]]:
+    """For each alert that tests name: whether a test expects it firing (True), silent (False)."""
     tested: dict[str, set[bool]] = {}
-    for path in sorted((folder / "tests").glob("*.yaml")):
+    for path in paths:
         shape = _shape(path, _read(path, findings), _TestsShape, findings)
         for test in (shape.tests if shape else None) or ():
             for case in test.alert_rule_test or ():
@@ -137,15 +170,18 @@ def _shape(path: Path, text: bytes, shape: type[_Shape], findings: list[Finding]
 def _rule_file(path: str, text: bytes, shape: _RulesShape) -> RuleFile:
     lines = tuple(text.decode(errors="replace").split("\n"))
     root: Any = yaml.compose(text, Loader=_Loader)
-    nodes = list(_rule_nodes(root))
-    shapes = [rule for group in shape.groups or () for rule in group.rules or ()]
+    is_manifest = shape.kind == MANIFEST
+    nodes = list(_rule_nodes(_value(root, "spec") if is_manifest else root))
+    shapes = [(group.name, rule) for group in shape.groups or () for rule in group.rules or ()]
     if len(nodes) != len(shapes):  # a merge key (<<) brought rules that have no line here
         nodes = [root] * len(shapes)
-    rules = (_rule(path, rule, node, lines) for rule, node in zip(shapes, nodes))
-    return RuleFile(path, lines, tuple(rules))
+    rules = (_rule(path, group, rule, node, lines) for (group, rule), node in zip(shapes, nodes))
+    return RuleFile(path, lines, tuple(rules), is_manifest)
 
 
-def _rule(path: str, shape: _RuleShape, node: yaml.Node, lines: tuple[str, ...]) -> Rule:
+def _rule(
+    path: str, group: str, shape: _RuleShape, node: yaml.Node, lines: tuple[str, ...]
+) -> Rule:
     return Rule(
         file=path,
         name=shape.alert or shape.record,
@@ -162,10 +198,11 @@ def _rule(path: str, shape: _RuleShape, node: yaml.Node, lines: tuple[str, ...])
             str(key.value): (key.start_mark.line + 1, _last_line(value, lines))
             for key, value in (node.value if isinstance(node, yaml.MappingNode) else ())
         },
+        group=group,
     )
 
 
-def _rule_nodes(root: yaml.Node) -> Iterator[yaml.Node]:
+def _rule_nodes(root: yaml.Node | None) -> Iterator[yaml.Node]:
     for group in _items(_value(root, "groups")):
         yield from _items(_value(group, "rules"))
 

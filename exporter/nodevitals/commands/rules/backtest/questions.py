@@ -69,7 +69,9 @@ def read_questions(folder: Path) -> list[Question]:
     if next(folder.glob("*.yaml"), None) is None:
         raise CommandError(f"{folder}: no rule file (*.yaml) here; choose another --rules")
     findings: list[Finding] = []
-    rules = [rule for file in read_rules(folder, findings) for rule in file.rules]
+    rules = [
+        rule for file in read_rules(sorted(folder.glob("*.yaml")), findings) for rule in file.rules
+    ]
     if findings:
         raise CommandError("\n".join(map(str, findings)), FOUND_WRONG)
     records: dict[str, list[Rule]] = {}

@@ -87,8 +87,6 @@ def _key(key: str, value: Any, indent: str) -> list[str]:
 # The first line of a file; printed sampled rules have another one.
 HEAD = "# Made by `nodevitals rules render` of nodevitals "
 SAMPLED = "custom.yaml"
-# Findings of `rules check` that a site's own rules may have.
-_SAMPLED_SILENCES = ("annotation/missing", "test/missing")
 _POOL_GROUP = """
   # Of the nodes of a pool; other nodes are compared with the values above.
   - name: nodevitals-pool-thresholds
@@ -206,8 +204,4 @@ def _quoted(text: str) -> str:
 
 def _sampled(sampled: Sequence[SampledRule], values: Values) -> str:
     rules = [alert(rule, values.labels) for rule in sampled]
-    text = rule_file("custom", rules, "render")
-    silences = [
-        f"# nodevitals disable {name}: a rule of the site\n  " for name in _SAMPLED_SILENCES
-    ]
-    return text.replace("\n  - alert:", "\n  " + "".join(silences) + "- alert:")
+    return rule_file("custom", rules, "render")

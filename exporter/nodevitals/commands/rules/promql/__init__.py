@@ -1,0 +1,1 @@
+"""What PromQL expressions read and what their results have, by the catalogue and the rules."""
