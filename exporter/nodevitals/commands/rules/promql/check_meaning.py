@@ -57,7 +57,7 @@ def _problems(part: Part, known: Knowledge) -> Iterator[tuple[FindingId, str]]:
     elif part.kind == "binary":
         left, right = (known.of(inner) for inner in part.inside)
         if "scalar" not in (left.kind, right.kind):
-            yield from _check_join(part, left, right)
+            yield from _check_join(part, left, right, known.jobs)
         elif part.text in COMPARISONS:
             yield from _check_comparison(part, left, right)
 
@@ -100,7 +100,9 @@ def _range(bounds: Bounds) -> str:
     return f" is {low} or {high} here" if bounds.exact else f" is from {low} to {high} here"
 
 
-def _check_join(part: Part, left: Series, right: Series) -> Iterator[tuple[FindingId, str]]:
+def _check_join(
+    part: Part, left: Series, right: Series, jobs: tuple[str, ...]
+) -> Iterator[tuple[FindingId, str]]:
     if part.text == "or":
         return
     sides = [(left, right, part.inside[1]), (right, left, part.inside[0])]
@@ -119,7 +121,8 @@ def _check_join(part: Part, left: Series, right: Series) -> Iterator[tuple[Findi
                 yield "promql/join", text
                 return
         values = [side.fixed.get(label) for side in (left, right)]
-        if None not in values and values[0] != values[1]:
+        ours = label == "job" and set(values) <= {*jobs}  # several may scrape one agent
+        if None not in values and values[0] != values[1] and not ours:
             text = f"this `{part.text}` {effect}: the two sides differ in {label}"
             yield "promql/join", text
             return

@@ -26,6 +26,8 @@ from nodevitals.probes.fabric.families import PUSHED
 
 JOB = "nodevitals"
 HUB_JOB = "nodevitals-hub"
+# The job with `collect[]` for a few probes every second (docs/probes.md).
+FAST_JOB = "nodevitals-fast"
 # Labels that Prometheus or the scrape job sets.
 TARGET_LABELS = frozenset({"job", "instance", "cluster", "__name__"})
 # Exporters whose series never have the job of ours.
@@ -40,6 +42,7 @@ class Knowledge:
         self.hub = catalogue.hub_families()
         self.families: dict[str, Family] = {**catalogue.all_families(), **self.hub}
         self.job = job
+        self.jobs = (job, HUB_JOB, FAST_JOB)
         self.target = TARGET_LABELS | frozenset(added)
         self.recorded: dict[str, list[Rule]] = {}
         for rule in rules:
@@ -78,9 +81,8 @@ class Knowledge:
 
     def has_job(self, name: str, matcher: Matcher) -> bool:
         """Whether a matcher of the label `job` may select a family."""
-        jobs = (self.job, HUB_JOB)
         pushed = self.families[name] in PUSHED
-        return pushed or any(_may_match(matcher, {"job": job}) for job in jobs)
+        return pushed or any(_may_match(matcher, {"job": job}) for job in self.jobs)
 
     def values(self, name: str, label: str) -> tuple[str, ...] | None:
         """Every value that a label of a metric can have; None: it is open."""
