@@ -5,7 +5,7 @@ webhook, what a hub does about one alert, and the verdict of a check between eig
 are in .demo/, all servers listen on loopback, all mounts are in a private mount namespace, and
 everything ends with this process. `--once`: one scripted tour. Exit status: 0 every alert arrived
 and resolved, the hub did what it should, and the check named the slow node; 1 something is missing;
-2 the demo cannot run here.
+2 the demo, or a chapter of it, cannot run here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from demo import ending
 
 
 def run(once: bool) -> int:
-    """Run the tour, then what follows an alert, then a check of the hub, then the menu unless
-    `once`; 0 when every alert arrived, all followed, and the check named the slow node.
+    """Run the tour and, at the same time, what follows an alert; then a check of the hub, then the
+    menu unless `once`; 0 when every alert arrived, all followed, and the check named the slow node.
     """
     from demo import hub, respond
     from demo.faults import all_faults
@@ -29,24 +29,31 @@ def run(once: bool) -> int:
     from demo.start import FOLDER, started
     from demo.tour import tour
 
-    with started() as pipeline:
-        print_addresses(pipeline)
+    with started() as pipeline, respond.begun(FOLDER / "respond") as response:
+        print_addresses(pipeline, once)
         faults = all_faults(pipeline)
         missing = tour(faults, pipeline.receiver)
         print_verdict(missing)
-        with respond.started(FOLDER / "respond") as responding:
-            followed = responding is None or respond.Story(responding).show()
-            if not followed:
+        with hub.begun(FOLDER / "hub") as cluster:
+            followed = response.show()
+            if followed is False:
                 print("NOT complete: the hub did not do all that an alert asks for")
-            with hub.started(FOLDER / "hub") as cluster:
-                found = cluster is None or cluster.check()
-                if not found:
-                    print("NOT complete: the check did not name the slow node")
-                if once:
-                    print_more()
-                else:
-                    interact(faults, pipeline, cluster)
-        return 0 if followed and found and not missing else 1
+            running = cluster if cluster is not None and cluster.ready() else None
+            found = None if running is None else running.check()
+            if found is False:
+                print("NOT complete: the check did not name the slow node")
+            if once:
+                print_more()
+            else:
+                interact(faults, pipeline, running)
+    return exit_status(missing, followed, found)
+
+
+def exit_status(missing: list[str], *chapters: bool | None) -> int:
+    """The verdict, of alerts that are missing and of chapters, None where one is left out."""
+    if missing or False in chapters:
+        return 1
+    return 2 if None in chapters else 0
 
 
 def main() -> int:

@@ -1,26 +1,23 @@
-"""The hub of the demo: started after the tour of the faults, where namespaces are possible.
+"""The hub of the demo, where namespaces are possible: it starts while another chapter is shown.
 
 In: an empty folder. Out: a running hub with eight agents, and the verdict of a check.
 """
 
 from __future__ import annotations
 
-import select
 import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from demo import ROOT
+from demo import ROOT, chapter
 from demo.cluster import SLOW_NODE
-from demo.report import Progress
 
+NAME = "the hub and its checks"
 STARTING = "starting the hub, and eight agents in network namespaces with shaped links"
-START_SECONDS = 300.0
 CHECK_SECONDS = 120.0
 # Links without a slow one are alike, and nothing says how fast they should be.
 FOUND_WRONG, COULD_NOT_TELL = 1, 2
@@ -30,17 +27,22 @@ CHECK = ("fabric", "check", "--where", "pool=train", "--preset", "links")
 class Cluster:
     """The hub and its agents, in a process of their own."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
-        self._process = process
+    def __init__(self, begun: chapter.Chapter, url: str) -> None:
+        self._chapter = begun
         self._slow = {SLOW_NODE}
         self.url = url
 
+    def ready(self) -> bool:
+        """Wait until it has started. Where it cannot: False, and one line says why."""
+        if not self._chapter.ready(STARTING):
+            return False
+        print(f"  hub           {self.url}/   (start a check there; {SLOW_NODE} is slow)\n")
+        return True
+
     def toggle(self, node: str) -> str:
         """Slow the link of a node, or heal it. Returns what was done."""
-        assert self._process.stdin is not None
         order = "heal" if node in self._slow else "slow"
-        self._process.stdin.write(f"{order} {node}\n")
-        self._process.stdin.flush()
+        self._chapter.order(f"{order} {node}")
         self._slow ^= {node}
         return f"the link of {node} is {'slow' if order == 'slow' else 'as fast as the others'}"
 
@@ -67,33 +69,21 @@ class Cluster:
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[Cluster | None]:
-    """Start them; None, and one line that says why, where that is not possible."""
+def begun(folder: Path) -> Iterator[Cluster | None]:
+    """Begin to start them; None, and one line that says why, where no namespaces can be made."""
     problem = missing()
     if problem:
-        print(f"left out, the hub and its checks: {problem}", flush=True)
+        print(f"{chapter.LEFT_OUT}, {NAME}: {problem}", flush=True)
         yield None
         return
-    progress = Progress(STARTING)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        process = _process(folder, listener)
-        try:
-            answer = _answer(process, progress)
-            progress.end()
-            if answer != "ready":
-                print(f"left out, the hub and its checks: {answer}", flush=True)
-                yield None
-                return
-            host, port = listener.getsockname()
-            cluster = Cluster(process, f"http://{host}:{port}")
-            print(f"  hub           {cluster.url}/   (start a check there; {SLOW_NODE} is slow)\n")
-            yield cluster
-        finally:
-            process.kill()  # its namespaces end with it
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        chapter.begun(
+            NAME, "demo.cluster", folder, "--network", descriptor=listener.fileno()
+        ) as started,
+    ):
+        host, port = listener.getsockname()
+        yield Cluster(started, f"http://{host}:{port}")
 
 
 def missing() -> str:
@@ -108,30 +98,3 @@ def missing() -> str:
         check=False,
     )
     return "" if done.returncode == 0 else f"no bridge: {done.stderr.strip()}; run it as root"
-
-
-def _process(folder: Path, listener: socket.socket) -> subprocess.Popen[str]:
-    folder.mkdir()
-    descriptor = listener.fileno()
-    own = [str(ROOT / "tools/private-mounts"), "--network", "--processes"]
-    with (folder / "log").open("wb") as log:
-        return subprocess.Popen(
-            [*own, sys.executable, "-m", "demo.cluster", str(folder), str(descriptor)],
-            cwd=ROOT,
-            pass_fds=(descriptor,),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-
-
-def _answer(process: subprocess.Popen[str], progress: Progress) -> str:
-    """The first line of the process, within the time for a start."""
-    assert process.stdout is not None
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if select.select([process.stdout], [], [], 0.5)[0]:
-            return process.stdout.readline().strip() or "its process ended; see the lines above"
-        progress.show("agents")
-    return f"not started within {START_SECONDS:g} s"

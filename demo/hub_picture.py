@@ -23,8 +23,8 @@ WIDTH, HEIGHT = 1100, 900
 def main() -> int:
     """Draw it."""
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/pictures/hub.png"
-    with tempfile.TemporaryDirectory() as folder, hub.started(Path(folder) / "hub") as cluster:
-        if cluster is None or not cluster.check():
+    with tempfile.TemporaryDirectory() as folder, hub.begun(Path(folder) / "hub") as cluster:
+        if cluster is None or not cluster.ready() or not cluster.check():
             return 1
         with Browser(WIDTH, HEIGHT) as browser:
             listed = requests.get(f"{cluster.url}/api/v1/checks?limit=1", timeout=10)

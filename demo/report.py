@@ -13,6 +13,10 @@ from demo.pipeline import SPEED, Pipeline
 from testbed.servers import BINARIES
 
 STARTING = "starting three nodevitals agents, Prometheus, Alertmanager and a webhook"
+NOW = (
+    "now a tour: 13 faults and their alerts, what a hub does about one, and a check; 1 to 2 minutes"
+)
+THEN = ", then the menu"
 COMPLETE = "every alert arrived, and resolved after the repair unless its damage is permanent"
 MORE = "`make demo` without ONCE=1 has a menu of these faults, and draws the dashboards"
 GRAFANA = (
@@ -43,8 +47,8 @@ class Progress:
             print()
 
 
-def print_addresses(pipeline: Pipeline) -> None:
-    """Print a link to each server, and how to read the one that has no page."""
+def print_addresses(pipeline: Pipeline, once: bool) -> None:
+    """Print a link to each server, how to read the one that has no page, and what comes now."""
     agents = (
         (pipeline.storage_node, "storage-node-1, simulated: 4 mounts"),
         (pipeline.gpu_node, "gpu-node-1, simulated: 8 GPUs, 8 NICs"),
@@ -57,7 +61,8 @@ def print_addresses(pipeline: Pipeline) -> None:
     print(f"  Prometheus    {pipeline.prometheus.url}/classic/alerts")
     amtool = shlex.quote(shortest(BINARIES / "amtool"))
     print(f"  Alertmanager  {amtool} alert --alertmanager.url={pipeline.alertmanager.url}")
-    print(f"  rules: as shipped, with waits {SPEED:g} times shorter\n", flush=True)
+    print(f"  rules: as shipped, with waits {SPEED:g} times shorter")
+    print(f"\n{NOW if once else NOW + THEN}\n", flush=True)
 
 
 def shortest(path: Path) -> str:

@@ -1,22 +1,26 @@
 """What follows an alert: people are notified, the node is taken out of service and comes back.
 
-In: an empty folder. Out: a running hub with one GPU node, and a table of what happened. The node is
-another one than those of the tour, with a Prometheus and an Alertmanager of its own; the API server
-and the chats are simulated.
+`python -m demo.respond FOLDER` runs a hub with one GPU node, and prints a table of what happened.
+The node is another one than those of the tour, with a Prometheus and an Alertmanager of its own, so
+it runs at the same time; the API server and the chats are simulated. In: an empty folder; the end
+of the input ends it. Out: `ready`, or why not, in one line; the table; then FOLLOWED or not.
 """
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-from demo.report import Progress, Table
+from demo import chapter
+from demo.report import Table
 from testbed.respondcluster import BROKEN, NODE, OWNER, PERSON, RespondCluster
 
-STARTING = "starting a hub that responds to alerts, with one GPU node"
-LEFT_OUT = "left out, what the hub does about alerts"
+NAME = "what the hub does about alerts"
+STARTING = "what the hub does about an alert on another GPU node, begun with the tour"
+FOLLOWED, NOT_FOLLOWED = "-- followed", "-- not followed"
 CONDITION = "NodevitalsOutOfService"
 CHAT = "chat"
 _TIMES = ("acknowledged", "resolved")
@@ -24,21 +28,32 @@ _TIMES = ("acknowledged", "resolved")
 _STEPS_OF_RETURN = 3
 
 
+class Response:
+    """The chapter, from the side of the demo."""
+
+    def __init__(self, begun: chapter.Chapter) -> None:
+        self._chapter = begun
+
+    def show(self) -> bool | None:
+        """Print its lines to the end; whether everything happened in time, None where it could not
+        start.
+        """
+        if not self._chapter.ready(STARTING):
+            return None
+        print(f"{self._chapter.line()}\n", flush=True)
+        while (line := self._chapter.line()) not in (FOLLOWED, NOT_FOLLOWED):
+            if not line:
+                return False
+            print(line, flush=True)
+        print(flush=True)
+        return line == FOLLOWED
+
+
 @contextmanager
-def started(folder: Path) -> Iterator[RespondCluster | None]:
-    """Start it; None, and one line that says why, where that is not possible."""
-    progress = Progress(STARTING)
-    with ExitStack() as stack:
-        try:
-            cluster = stack.enter_context(RespondCluster(folder))
-        except (AssertionError, OSError, subprocess.SubprocessError) as error:
-            progress.end()
-            print(f"{LEFT_OUT}: {' '.join(str(error).split())[-300:]}", flush=True)
-            yield None
-            return
-        progress.end()
-        print(f"  hub           {cluster.hub.url}/incidents, /isolations, /notifications\n")
-        yield cluster
+def begun(folder: Path) -> Iterator[Response]:
+    """Begin it."""
+    with chapter.begun(NAME, "demo.respond", folder) as started:
+        yield Response(started)
 
 
 class Story:
@@ -56,7 +71,6 @@ class Story:
         except (AssertionError, OSError) as error:
             self._table.row("MISSING", "", " ".join(str(error).split())[:300])
             return False
-        print(flush=True)
         return True
 
     def _message(self, channel: str, *words: str) -> str:
@@ -121,3 +135,22 @@ class Story:
 
     def _cordoned(self) -> str:
         return ", ".join(self._cluster.api.cordoned()) or "no node"
+
+
+def main() -> int:
+    """Run until the input ends."""
+    try:
+        with RespondCluster(Path(sys.argv[1])) as cluster:
+            print("ready", flush=True)
+            url = cluster.hub.url
+            print(f"  hub           {url}/incidents, /isolations, /notifications", flush=True)
+            print(FOLLOWED if Story(cluster).show() else NOT_FOLLOWED, flush=True)
+            sys.stdin.read()
+    except (AssertionError, OSError, subprocess.SubprocessError) as error:
+        print(" ".join(str(error).split())[-300:], flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -17,6 +17,7 @@ import psutil
 import pytest
 import requests
 from demo import respond
+from demo.__main__ import exit_status
 from demo.pipeline import Pipeline
 from demo.report import Progress
 from demo.start import OTHER_ALERTS, wait_until_healthy
@@ -68,12 +69,21 @@ def test_tour_receives_every_alert_and_leaves_nothing_behind() -> None:
     assert [one.cmdline() for one in psutil.process_iter() if is_marked(one, mark)] == []
 
 
-def test_a_hub_that_cannot_start_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    with respond.started(Path("/proc/no-folder")) as cluster:
-        assert cluster is None
+def test_a_hub_that_cannot_start_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gpus").mkdir()
+    with respond.begun(tmp_path) as response:
+        assert response.show() is None
     [_, line] = capsys.readouterr().out.splitlines()
     assert line.startswith("left out, what the hub does about alerts: ")
-    assert "/proc/no-folder" in line
+    assert f"{tmp_path}/gpus" in line
+
+
+def test_a_chapter_that_is_left_out_is_no_success() -> None:
+    assert exit_status([], True, True) == 0
+    assert exit_status([], None, True) == 2
+    assert exit_status([], None, False) == exit_status(["NodeDown not firing"], True, True) == 1
 
 
 @pytest.mark.parametrize("children", [1, 4, 7])

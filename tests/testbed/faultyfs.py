@@ -64,6 +64,7 @@ class FuseServer:
                 env={**os.environ, "FUSE_LIBRARY_PATH": library_path()}
                 | {"PYTHONPATH": str(ROOT / "tests")},
                 stderr=log,
+                start_new_session=True,  # ^C is for the program that mounts
             )
         deadline = time.monotonic() + 120
         while str(self.mountpoint) not in Path("/proc/self/mountinfo").read_text():

@@ -55,8 +55,9 @@ class Namespace:
         ip("-n", self.name, *arguments)
 
     def sysctl(self, name: str, value: str) -> None:
-        """Set a kernel parameter of this namespace."""
-        ip("netns", "exec", self.name, "sysctl", "-qw", f"{name}={value}")
+        """Set a kernel parameter of this namespace, without a program that minimal systems lack."""
+        file = f"/proc/sys/{name.replace('.', '/')}"
+        ip("netns", "exec", self.name, "sh", "-c", f"echo {value} > {file}")
 
     def down(self) -> None:
         """Take the far end of the link down."""
