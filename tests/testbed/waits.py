@@ -15,6 +15,7 @@ FASTEST_SCRAPES = 15.0
 # A group with an interval of its own is not evaluated more often than every second, either.
 SHORTEST_INTERVAL_SECONDS = 1.0
 _FLEET_TIMES = re.compile(r"(\[|offset )(\d+[smhd])\b")
+_OFFSET = re.compile(r"\boffset (\d+[smhd])\b")
 _HUNG_LIMIT = re.compile(
     r'(nodevitals_probe_(?:stuck|unanswered)_seconds\{[^}]*probe="mounts"\} > )(\d+)'
 )
@@ -54,9 +55,12 @@ def write_shortened_rules(
         document = yaml.safe_load(text)
         for group in document["groups"]:
             if "interval" in group:
-                interval = seconds(group["interval"]) / speed
-                group["interval"] = milliseconds(max(interval, SHORTEST_INTERVAL_SECONDS))
+                whole = seconds(group["interval"])
+                interval = max(whole / speed, SHORTEST_INTERVAL_SECONDS)
+                group["interval"] = milliseconds(interval)
             for rule in group["rules"]:
+                if name == "reliability.yaml":
+                    _shorten_offset(rule, whole, interval)
                 if name == "fleet.yaml":
                     _shorten_fleet_rule(rule, min(speed, FASTEST_SCRAPES))
                 _shorten_rule(rule, speed, waits_speed, longest_wait)
@@ -67,6 +71,15 @@ def _shorten_fleet_rule(rule: dict[str, Any], speed: float) -> None:
     """Shorten the ranges and offsets of a rule in place: how long ago a fault began."""
     rule["expr"] = _FLEET_TIMES.sub(
         lambda found: f"{found[1]}{milliseconds(seconds(found[2]) / speed)}", rule["expr"]
+    )
+
+
+def _shorten_offset(rule: dict[str, Any], whole: float, interval: float) -> None:
+    """Shorten offsets of one interval in place: what changed since the last evaluation is counted
+    once.
+    """
+    rule["expr"] = _OFFSET.sub(
+        lambda found: f"offset {milliseconds(seconds(found[1]) * interval / whole)}", rule["expr"]
     )
 
 
