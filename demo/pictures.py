@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 from demo import ROOT
 from demo.report import Progress, shortest
@@ -18,8 +19,9 @@ DASHBOARDS: dict[str, list[str]] = {
     "self": [],
 }
 # The demo is young: what was an hour ago is of another one.
-OPTIONS = ["--from", "now-2m", "--scrape-interval", "1s"]
+OPTIONS = ["--from", "now-2m", "--scrape-interval", "1s", "--filled"]
 SECONDS = 120.0
+TICK_SECONDS = 0.5
 
 
 def draw(prometheus: str) -> None:
@@ -29,14 +31,29 @@ def draw(prometheus: str) -> None:
     except OSError as error:
         print(f"cannot write {FOLDER}: {error.strerror}", flush=True)
         return
-    for name, options in DASHBOARDS.items():
+    for number, (name, options) in enumerate(DASHBOARDS.items(), 1):
         path = FOLDER / f"{name}.png"
-        progress = Progress(f"drawing {shortest(path)}")
+        progress = Progress(f"picture {number} of {len(DASHBOARDS)}, {shortest(path)}")
         argv = [sys.executable, "-m", "dashboards.preview", name, "--prometheus", prometheus]
         argv += [*OPTIONS, *options, "--output", str(path)]
-        done = subprocess.run(
-            argv, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False
-        )
+        problem = _run(argv, progress)
         progress.end()
-        if done.returncode != 0:
-            print(f"failed: {' '.join(done.stderr.split())[-300:]}", flush=True)
+        if problem:
+            print(f"failed: {problem}", flush=True)
+
+
+def _run(argv: list[str], progress: Progress) -> str:
+    """Run a command, and show how long it has run; why it failed, or ''."""
+    with subprocess.Popen(
+        argv, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            try:
+                _, errors = process.communicate(timeout=TICK_SECONDS)
+            except subprocess.TimeoutExpired:
+                progress.show("drawing")
+                continue
+            return "" if process.returncode == 0 else " ".join(errors.split())[-300:]
+        process.kill()
+    return f"not drawn within {SECONDS:g} s"

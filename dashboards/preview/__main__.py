@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from dashboards.preview.draw import WIDTH, draw
+from dashboards.preview.filled import filled
 from dashboards.preview.queries import Json, Prometheus, QueryError, panels, read, variables
 from dashboards.preview.results import Result, result
 from dashboards.preview.span import Span, seconds
@@ -30,6 +31,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--scrape-interval", default="15s", metavar="DURATION")
     parser.add_argument("--output", type=Path, metavar="FILE.png")
     parser.add_argument("--lines", type=int, default=0, help="only rows within as many grid lines")
+    parser.add_argument("--filled", action="store_true", help="without lines that have no data")
     parser.add_argument("--tables", action="store_true", help="print each panel's result")
     return parser.parse_args()
 
@@ -64,6 +66,7 @@ def render(
     tables: bool = False,
     most: int = 0,
     width: int = WIDTH,
+    only_filled: bool = False,
 ) -> None:
     """Ask, then draw and print what is wanted."""
     known = variables(dashboard, prometheus, span, given)
@@ -77,6 +80,8 @@ def render(
             results[panel["id"]] = Result()
         if tables:
             print(printed(panel, results[panel["id"]], span.end, time.monotonic() - started))
+    if only_filled:
+        dashboard = {**dashboard, "panels": filled(dashboard["panels"], results)}
     if output:
         draw(dashboard, results, known, span, output, most, width)
 
@@ -100,6 +105,7 @@ def main() -> None:
         given.output,
         given.tables,
         given.lines,
+        given.filled,
     )
 
 

@@ -18,6 +18,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import Bbox
 from PIL import Image
 
+from dashboards.preview.filled import is_empty
 from dashboards.preview.queries import Json
 from dashboards.preview.results import Result
 from dashboards.preview.span import Span, duration
@@ -89,7 +90,7 @@ def draw(
 def _panel(axes: Axes, panel: Json, result: Result, span: Span, size: tuple[float, float]) -> None:
     axes.set_title(_plain(panel.get("title") or ""), loc="left", fontsize=9, weight="bold")
     axes.tick_params(labelsize=7, length=2)
-    if not result.lines and not (result.table and result.table.rows):
+    if is_empty(result):
         empty = panel.get("fieldConfig", {}).get("defaults", {}).get("noValue") or "No data"
         axes.text(0.5, 0.5, empty, ha="center", va="center", color="gray", **FONT)
         axes.set(xticks=[], yticks=[])
