@@ -1,5 +1,5 @@
 # `make demo` and `make test` need nothing but a fresh Debian-like machine.
-.PHONY: demo demo-setup test golden proof lint generate packages lock setup clean
+.PHONY: demo demo-setup test test-costs golden proof lint generate packages lock setup clean
 
 PYTHON := .venv/bin/python
 ONCE ?=
@@ -16,7 +16,10 @@ demo-setup:
 demo: demo-setup ## run the whole pipeline on this machine, with faults; ONCE=1: one scripted tour
 	@tools/private-mounts $(PYTHON) -m demo $(if $(ONCE),--once)
 
-test: setup lint ## run everything that CI runs
+test-costs:
+	@echo "make test: 12 minutes on two cores, and up to 3.1 GB of disk, .venv and .tools included"
+
+test: test-costs setup lint ## run everything that CI runs
 	$(PYTHON) -m pytest --dist=loadfile --no-loadscope-reorder --tx=$(WORKERS)*popen//python=tools/test-python
 
 # Together, as many as there are processors; the output of each is shown when it ends. The longest is

@@ -86,6 +86,13 @@ def test_a_chapter_that_is_left_out_is_no_success() -> None:
     assert exit_status([], None, False) == exit_status(["NodeDown not firing"], True, True) == 1
 
 
+def test_the_pages_of_prometheus_have_all_that_they_load() -> None:
+    static = ROOT / ".tools/root/usr/share/prometheus/web/static"
+    links = [path for path in static.rglob("*") if path.is_symlink()]
+    assert links
+    assert [str(path) for path in links if not path.exists()] == []
+
+
 @pytest.mark.parametrize("children", [1, 4, 7])
 def test_interrupted_start_leaves_nothing_behind(children: int) -> None:
     mark = uuid.uuid4().hex
