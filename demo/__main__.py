@@ -25,12 +25,13 @@ def run(once: bool) -> int:
     from demo import hub, respond
     from demo.faults import all_faults
     from demo.menu import interact
-    from demo.report import print_addresses, print_more, print_verdict
+    from demo.report import print_addresses, print_more, print_plan, print_verdict
     from demo.start import FOLDER, started
     from demo.tour import tour
 
+    print_plan(once)
     with started() as pipeline, respond.begun(FOLDER / "respond") as response:
-        print_addresses(pipeline, once)
+        print_addresses(pipeline)
         faults = all_faults(pipeline)
         missing = tour(faults, pipeline.receiver)
         print_verdict(missing)

@@ -16,6 +16,7 @@ from demo.pipeline import Pipeline
 from demo.report import GRAFANA, Changes, Table
 from testbed.webhook import Receiver
 
+FIRES = " (its alert still fires since the tour)"
 PICTURES, QUIT = "i", "q"
 CHECK, SLOW = "k", "w"
 OTHER_NODE = "gpu-3"
@@ -46,12 +47,13 @@ class Menu:
         """Print the keys."""
         print(f"\nstill firing: {', '.join(self._changes.firing()) or 'no alert'}")
         print("Type a key, then Enter; the key of a fault once more repairs it:")
+        firing = self._changes.firing()
         for key, fault in self._by_key.items():
-            print(f"  {key}  {fault.title}")
+            print(f"  {key}  {fault.title}{FIRES if fault.alert in firing else ''}")
         if self._cluster is not None:
             print(f"  {SLOW}  hub: the link of {OTHER_NODE} becomes slow, or as fast as before")
             print(f"  {CHECK}  hub: start a check of all pairs at {self._cluster.url}/")
-        print(f"  {PICTURES}  draw the dashboards as pictures")
+        print(f"  {PICTURES}  draw three dashboards as pictures, which takes half a minute")
         print(f"  {QUIT}  quit", flush=True)
 
     def print_changes(self) -> None:
@@ -80,6 +82,8 @@ class Menu:
         self._table.row("repaired" if repair else "fault", "", fault.title)
         if repair and fault.permanent:
             self._table.row("", "", "its alert stays: the damage is permanent")
+        elif not repair and fault.alert in self._changes.firing():
+            self._table.row("", fault.alert, "fires already, so no message follows; see Prometheus")
         self._injected ^= {key}
 
     def _act(self, cluster: Cluster, key: str) -> None:

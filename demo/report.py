@@ -13,9 +13,7 @@ from demo.pipeline import SPEED, Pipeline
 from testbed.servers import BINARIES
 
 STARTING = "starting three nodevitals agents, Prometheus, Alertmanager and a webhook"
-NOW = (
-    "now a tour: 13 faults and their alerts, what a hub does about one, and a check; 1 to 2 minutes"
-)
+TOUR = "a tour of one to two minutes: faults, a hub that acts on one, a check between nodes"
 THEN = ", then the menu"
 COMPLETE = "every alert arrived, and resolved after the repair unless its damage is permanent"
 MORE = "`make demo` without ONCE=1 has a menu of these faults, and draws the dashboards"
@@ -47,8 +45,13 @@ class Progress:
             print()
 
 
-def print_addresses(pipeline: Pipeline, once: bool) -> None:
-    """Print a link to each server, how to read the one that has no page, and what comes now."""
+def print_plan(once: bool) -> None:
+    """Print what comes, and how long it takes."""
+    print(TOUR if once else TOUR + THEN, flush=True)
+
+
+def print_addresses(pipeline: Pipeline) -> None:
+    """Print a link to each server, and how to read the one that has no page."""
     agents = (
         (pipeline.storage_node, "storage-node-1, simulated: 4 mounts"),
         (pipeline.gpu_node, "gpu-node-1, simulated: 8 GPUs, 8 NICs"),
@@ -62,7 +65,7 @@ def print_addresses(pipeline: Pipeline, once: bool) -> None:
     amtool = shlex.quote(shortest(BINARIES / "amtool"))
     print(f"  Alertmanager  {amtool} alert --alertmanager.url={pipeline.alertmanager.url}")
     print(f"  rules: as shipped, with waits {SPEED:g} times shorter")
-    print(f"\n{NOW if once else NOW + THEN}\n", flush=True)
+    print(flush=True)
 
 
 def shortest(path: Path) -> str:
