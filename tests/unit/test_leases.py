@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -152,3 +153,28 @@ def test_reload_paces_a_target_as_configured_until_its_next_run() -> None:
     life.pace(1.0, 0.2)
     life.change(TIMING, 5.0)
     assert life.interval_seconds == TIMING.interval_seconds
+
+
+def test_absent_hardware_is_looked_for_less_and_less_often_until_it_is_there() -> None:
+    leases, gpus = Leases(), target("nvidia")
+    waits = []
+    for _ in range(5):
+        gpus.last = ProbeResult(outcome="absent")
+        gpus.ended(gpus.last)
+        waits.append(leases.interval(gpus, 100.0))
+    assert waits == [30.0, 60.0, 120.0, 240.0, 300.0]
+    assert leases.interval(gpus, 100.0) == 300.0  # a lease paces all targets once more
+    gpus.last = ProbeResult(outcome="ok")
+    gpus.ended(gpus.last)
+    assert leases.interval(gpus, 100.0) == 15.0
+    gpus.last = ProbeResult(outcome="absent")
+    gpus.ended(gpus.last)
+    assert leases.interval(gpus, 100.0) == 30.0
+
+
+def test_a_longer_interval_stays_where_the_hardware_is_absent() -> None:
+    rare = target("bmc")
+    rare.spec = msgspec.structs.replace(rare.spec, timing=Timing(interval_seconds=600.0))
+    rare.last = ProbeResult(outcome="absent")
+    rare.ended(rare.last)
+    assert Leases().interval(rare, 100.0) == 600.0

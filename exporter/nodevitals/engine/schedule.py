@@ -22,6 +22,10 @@ from nodevitals.wire import Lease, LeaseReply, LeaseState, ProtocolError, decode
 
 # Time between two updates of the exposed age of an overdue run, or of timeouts in a row.
 OVERDUE_SECONDS = 1.0
+# Hardware that is absent and not expected is looked for after twice as long each time, up to this:
+# most looks need a process, and a node without accelerators would spend half of its CPU time on
+# them.
+ABSENT_SECONDS = 300.0
 # The interval under a lease.
 LEASE_INTERVAL_SECONDS = 1.0
 # A run may take half of the interval: the other half is left to the node.
@@ -157,6 +161,8 @@ class Leases:
     def interval(self, target: Target, now: float) -> float:
         """The time between two runs of a target, in seconds."""
         configured = target.spec.timing.interval_seconds
+        if target.absent:
+            return max(configured, min(configured * 2.0**target.absences, ABSENT_SECONDS))
         if target.spec.probe not in self._probes or now >= self.wake:
             return configured
         return min(_leased(target), configured)

@@ -134,6 +134,8 @@ class Target:
         self.ended_at: float | None = None
         """When the last run ended, by the monotonic clock."""
         self.fresh_until = -math.inf
+        self.absences = 0
+        """Runs in a row, the last one among them, that found the hardware absent; at most 10."""
         self._timeouts = 0
         self._timeouts_since = 0.0
         self.held = False
@@ -180,6 +182,7 @@ class Target:
         """A run has ended, with a result or without one. One that SIGKILL did not end counts as two
         timeouts: a slow node is not enough for that.
         """
+        self.absences = min(self.absences + 1, 10) if result.outcome == "absent" else 0
         if result.outcome not in ("timeout", "stuck"):
             self._timeouts = 0
             return
