@@ -149,17 +149,23 @@ def _preload(kinds: Iterable[type[Probe]]) -> None:
             kind.preload()
 
 
-def markdown(of_the_hub: dict[str, Family]) -> str:
-    """docs/METRICS.md: a table per probe, one for what several probes share, and the hub's."""
+def owners(of_the_hub: Iterable[str]) -> dict[str, list[str]]:
+    """What exposes each family: probes in backticks, the agent, a command, the hub."""
     owners: dict[str, list[str]] = {family.name: ["the agent"] for family in AGENT_FAMILIES}
     owners |= {family.name: ["`fabric collective --push`"] for family in PUSHED}
     owners |= {name: ["the hub"] for name in of_the_hub}
     for kind in _kinds():
         for family in kind.families:
             owners.setdefault(family.name, []).append(f"`{kind.name}`")
+    return owners
+
+
+def markdown(of_the_hub: dict[str, Family]) -> str:
+    """docs/METRICS.md: a table per probe, one for what several probes share, and the hub's."""
+    owned = owners(of_the_hub)
     sections: dict[str, list[Family]] = {}
     for name, family in sorted({**all_families(), **of_the_hub}.items()):
-        sections.setdefault(", ".join(owners[name]), []).append(family)
+        sections.setdefault(", ".join(owned[name]), []).append(family)
     lines = [
         "# Metrics",
         "",

@@ -110,8 +110,10 @@ def _content(options: argparse.Namespace, settings: MaintenanceSettings) -> str:
         except ValueError as error:
             raise CommandError(f"--for: {error}") from None
     if seconds > settings.max_duration:
-        limit = f"{settings.max_duration / 3600:g}h (probes.maintenance.max_duration)"
-        raise CommandError(f"--for: {options.duration} is over the maximum of {limit}")
+        unit, name = (86400, "d") if settings.max_duration % 86400 == 0 else (3600, "h")
+        limit = f"{settings.max_duration / unit:g}{name}"
+        text = f"--for: {options.duration} is longer than {limit}: choose a shorter time, or a"
+        raise CommandError(f"{text} larger probes.maintenance.max_duration")
     end = datetime.fromtimestamp(time.time() + seconds, timezone.utc)
     return f"until={end.isoformat(timespec='seconds')}\nreason={reason}\n"
 

@@ -31,6 +31,7 @@ from nodevitals.commands.terminal import (
 from nodevitals.config import Config
 from nodevitals.document import meant
 from nodevitals.families import PREFIX, Family
+from nodevitals.state.history import HistoryProbe
 from nodevitals.wire import ProbeResult
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -274,6 +275,8 @@ def run(options: argparse.Namespace) -> NoReturn:
     if name not in probes.registered():
         known = ", ".join(probes.registered())
         text = f"unknown probe {name!r}; known probes: {known}{meant(name, probes.registered())}"
+        if name == HistoryProbe.name:
+            text = f"{name} is the agent's own, and no probe to run: nodevitals history prints it"
         raise CommandError(text)
     logging.getLogger().addHandler(logging.NullHandler())  # failures are printed below
     config = load_config(options.config)
@@ -299,12 +302,13 @@ def _print_failures(name: str, results: Mapping[str, ProbeResult]) -> bool:
     failed = False
     for target, result in results.items():
         outcome, message = result.outcome, result.text
+        what = name if target == name else f"{name} {target}"
         if outcome not in ("ok", "absent"):
             failed = True
-            print(f"{name} {target}: {result.reason}: {message}", file=sys.stderr)
+            print(f"{what}: {result.reason}: {message}", file=sys.stderr)
             print(result.trace, end="", file=sys.stderr)
         elif outcome == "absent":
-            print(f"{name} {target}: absent: {message}", file=sys.stderr)
+            print(f"{what}: not on this node: {message}", file=sys.stderr)
     return failed
 
 
@@ -318,10 +322,15 @@ def _print_tables(text: str, results: Mapping[str, ProbeResult], describe: bool)
         print_table(
             ("TARGET", "OUTCOME", "DURATION", "REASON"),
             [
-                (target, result.outcome, seconds(result.duration_seconds), result.reason or "-")
+                (target, result.outcome, seconds(result.duration_seconds), _reason(result))
                 for target, result in results.items()
             ],
         )
+
+
+def _reason(result: ProbeResult) -> str:
+    """The reason, where it is more than the outcome."""
+    return result.reason if result.reason not in ("", result.outcome) else NONE
 
 
 def _parsed(text: str) -> list[tuple[str, dict[str, str], float]]:

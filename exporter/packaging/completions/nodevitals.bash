@@ -133,7 +133,7 @@ _shtab_nodevitals_fabric_pos_0_choices=(parse plan check collective)
 _shtab_nodevitals_drill___severity_choices=(critical warning info)
 _shtab_nodevitals_drill___component_choices=(accelerator agent fabric mount network node rdma)
 _shtab_nodevitals_rules_pos_0_choices=(check render import backtest)
-_shtab_nodevitals_completion_pos_0_choices=(bash zsh)
+_shtab_nodevitals_completion_pos_0_choices=(bash zsh man)
 _shtab_nodevitals_pos_0_choices=(serve hub init probe check-config metrics history doctor preflight selfcheck maintenance profile fabric fast drill rules completion)
 
 _shtab_nodevitals_serve__h_nargs=0
@@ -153,6 +153,7 @@ _shtab_nodevitals_probe___describe_nargs=0
 _shtab_nodevitals_check_config__h_nargs=0
 _shtab_nodevitals_check_config___help_nargs=0
 _shtab_nodevitals_check_config___strict_nargs=0
+_shtab_nodevitals_metrics_pos_0_nargs='*'
 _shtab_nodevitals_metrics__h_nargs=0
 _shtab_nodevitals_metrics___help_nargs=0
 _shtab_nodevitals_history__h_nargs=0

@@ -197,8 +197,8 @@ class ReturnSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     enabled: bool = False
     """Whether the hub returns nodes; else a person does, on the page."""
     clean: Seconds = 900.0
-    """Time without any of its faults before a node is tested; at least ten minutes are useful, as
-    docs/automation.md says."""
+    """Time without any of its faults before a node is tested; at least ten minutes are
+    useful, because a fault may come and go."""
     pair_preset: str = ""
     """Preset of a pair test with good partners after the node's own checks; by default none. With
     `expected`, unless the ports' own rates show what is well."""

@@ -20,6 +20,7 @@ from nodevitals.commands.doctor.http import Answer, Endpoint
 from nodevitals.commands.doctor.servers import FiringAlert, RuleGroup, Sample
 from nodevitals.commands.rules.expression import Token, prometheus_seconds, tokens, unquoted
 from nodevitals.commands.rules.site.values import Values, with_names
+from nodevitals.commands.shipped import page
 from nodevitals.commands.terminal import CommandError, document_error
 from nodevitals.document import DocumentError, parse_yaml, read_file
 
@@ -194,7 +195,7 @@ def _speed(groups: Sequence[RuleGroup]) -> Iterator[Finding]:
         worst = max(slow, key=lambda group: group.evaluationTime / group.interval)
         text = f"{len(slow)} groups take longer than their interval; {worst.name}"
         text += f" takes {worst.evaluationTime:.1f} s of {worst.interval:.0f} s"
-        remedy = "give Prometheus more CPU, or shard it: docs/several-clusters.md"
+        remedy = f"give Prometheus more CPU, or shard it: {page('docs/several-clusters.md')}"
         yield Finding("rule evaluation", PROBLEM, text, remedy)
     elif all(rule.health == "ok" for group in groups for rule in group.rules):
         longest = max((group.evaluationTime for group in groups), default=0.0)
@@ -254,7 +255,7 @@ def alert_findings(
     if loud:
         names = sorted({_alert_name(alert) for alert in loud})
         text = f"{len(loud)} alerts of this node fire: {listed(names, 8)}"
-        remedy = "follow the runbook of each: rules/runbooks/ALERT.md, or its runbook_url"
+        remedy = "follow the runbook of each: the URL is its annotation runbook_url"
         yield Finding("alerts", PROBLEM, text, remedy)
     elif instances:
         yield Finding("alerts", OK, "no alert of this node fires")

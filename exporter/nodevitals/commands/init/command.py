@@ -24,7 +24,7 @@ from nodevitals.commands.rules.site.checks import parse_values
 from nodevitals.commands.rules.site.pack import read_pack
 from nodevitals.commands.rules.site.rendering import render
 from nodevitals.commands.rules.site.values_example import EXAMPLE
-from nodevitals.commands.shipped import shipped
+from nodevitals.commands.shipped import linked, shipped
 from nodevitals.commands.terminal import CommandError, Subparsers, document_error
 from nodevitals.document import DocumentError, read_file
 from nodevitals.linux.host import node_name
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
         expected = expected_of(node) if node is not None else []
         command = agent_command()
         files = {**_agent_files(command, node, expected), VALUES: values, **servers}
-        outcomes = folder.write(files)
+        outcomes = folder.write({path: linked(text) for path, text in files.items()})
     print_found(expected)
     warnings = [warning for entry in expected for warning in entry.warnings] + _place_warnings(
         command

@@ -68,7 +68,7 @@ def defect_findings(samples: Samples) -> Iterator[Finding]:
             }
         )
         if seen and not findings:
-            yield Finding(part, OK, f"no defect in {seen} values")
+            yield Finding(part, OK, f"no defect ({seen} {'value' if seen == 1 else 'values'} read)")
 
 
 def _series(samples: Samples, family: str) -> list[tuple[Labels, float]]:

@@ -38,7 +38,7 @@ from nodevitals.commands.rules.rule_files import (
 )
 from nodevitals.commands.rules.silences import apply_silences
 from nodevitals.commands.rules.site.pack import read_pack
-from nodevitals.commands.shipped import shipped
+from nodevitals.commands.shipped import page, shipped
 from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
 
 TIMEOUT_SECONDS = 600.0
@@ -55,7 +55,7 @@ def add_to(actions: Subparsers) -> None:
     parser = actions.add_parser(
         "check",
         help="find rules that cannot fire or mean something else; runs promtool too",
-        epilog="docs/rules-check.md explains every id and how to silence a finding.",
+        epilog=f"Every id, and how to silence a finding:\n  {page('docs/rules-check.md')}",
     )
     parser.add_argument(
         "files",

@@ -17,7 +17,7 @@ from nodevitals.commands.rules.site.pack import read_pack
 from nodevitals.commands.rules.site.rendering import HEAD
 from nodevitals.commands.rules.site.rendering import render as render_pack
 from nodevitals.commands.rules.site.values_example import EXAMPLE
-from nodevitals.commands.shipped import shipped
+from nodevitals.commands.shipped import page, shipped
 from nodevitals.commands.terminal import CommandError, Subparsers, document_error
 from nodevitals.document import DocumentError, read_file
 
@@ -62,7 +62,7 @@ def add_to(actions: Subparsers) -> None:
     parser = actions.add_parser(
         "render",
         help="write the rules with a site's values; or print sampled rules as Prometheus rules",
-        epilog="docs/adr/0017-site-values.md explains the choices.",
+        epilog=f"Why it works in this way:\n  {page('docs/adr/0017-site-values.md')}",
     )
     add = parser.add_argument
     add("file", nargs="?", metavar="FILE", help="sampled rules (default: none)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
+from nodevitals.commands.shipped import page
 from nodevitals.commands.terminal import Subparsers
 
 
@@ -13,7 +14,7 @@ def add_to(actions: Subparsers) -> None:
     parser = actions.add_parser(
         "backtest",
         help="how often the alerts would have fired over the last days, by a Prometheus' history",
-        epilog="docs/backtest.md explains the figures and what they leave out.",
+        epilog=f"The figures, and what they leave out:\n  {page('docs/backtest.md')}",
     )
     add = parser.add_argument
     add("--prometheus", required=True, metavar="URL", help="as http://host:9090 (needed)")

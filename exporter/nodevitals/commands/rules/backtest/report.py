@@ -9,6 +9,7 @@ import msgspec
 
 from nodevitals.commands.rules.backtest.firing import Answers, Episode, Interval, Span, Unknown
 from nodevitals.commands.rules.backtest.server import Cost
+from nodevitals.commands.shipped import page
 from nodevitals.commands.terminal import local_time, print_table
 
 UPPER_BOUND = (
@@ -162,5 +163,6 @@ def _notes(report: Report) -> Iterator[str]:
     if report.unknown:
         yield (
             "Unknown is not 0: nothing is known of those alerts. Series that rules record can be "
-            "made of the history: promtool tsdb create-blocks-from rules (docs/backtest.md)."
+            "made of the history: promtool tsdb create-blocks-from rules "
+            f"({page('docs/backtest.md')})."
         )
