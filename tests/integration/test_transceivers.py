@@ -159,7 +159,7 @@ def test_driver_that_cannot_read_modules_is_absent(site: Site) -> None:
         site.kernel.interfaces[name] = Driver(error=errno.EOPNOTSUPP)
     site.mlxlink.program.unlink()
     with site.node:
-        wait_until(lambda: "absent no driver that can read a module" in site.node.log())
+        wait_until(lambda: "absent: no driver that can read a module" in site.node.log())
         assert not any(name.startswith(P) for name, _ in site.node.samples())
 
 

@@ -195,7 +195,8 @@ def read_node(url: str, http_config: Union[str, None] = None) -> Node:
     server = endpoint(url, url, read_http_config(http_config), MAX_BYTES)
     answer = ask(server, server.path or "/metrics", deadline)
     if answer.problem:
-        raise CommandError(f"{server.shown}: {answer.problem}")
+        text = f"{server.shown}: {answer.problem}"
+        raise CommandError(f"{text}: run nodevitals doctor on that node, or choose another --url")
     return _parsed(server.shown, answer.body)
 
 

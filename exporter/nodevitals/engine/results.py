@@ -253,7 +253,7 @@ class Status:
             return
         target.logged = state
         if result.outcome in ("ok", "absent"):
-            log.info("%s: %s", name, f"{state} {result.text}".rstrip())
+            log.info("%s: %s", name, ": ".join(filter(None, (state, result.text))))
         else:
             log.warning("%s: %s (%s): %s", name, result.outcome, state, result.text)
         if result.trace:
