@@ -25,16 +25,16 @@ OF_THE_REPOSITORY = ("generated", "alerts_page.py")
 def texts_of(source: Path) -> Iterator[str]:
     """The texts of a module that are no docstring and no argument of `page`."""
     tree = ast.parse(source.read_text())
-    skipped = set()
+    skipped: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) or (
             isinstance(node, ast.Call) and getattr(node.func, "id", "") == "page"
         ):
             skipped.update(id(part) for part in ast.walk(node) if isinstance(part, ast.Constant))
     for node in ast.walk(tree):
-        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if is_text and id(node) not in skipped:
-            yield node.value
+        value = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(value, str) and id(node) not in skipped:
+            yield value
 
 
 def test_no_text_of_a_program_names_a_page_of_the_repository() -> None:

@@ -17,7 +17,7 @@ from nodevitals.commands.rules.site.pack import read_pack
 from nodevitals.commands.rules.site.rendering import HEAD
 from nodevitals.commands.rules.site.rendering import render as render_pack
 from nodevitals.commands.rules.site.values_example import EXAMPLE
-from nodevitals.commands.shipped import page, shipped
+from nodevitals.commands.shipped import linked, page, shipped
 from nodevitals.commands.terminal import CommandError, Subparsers, document_error
 from nodevitals.document import DocumentError, read_file
 
@@ -110,5 +110,5 @@ def _write(options: argparse.Namespace, folder: Path) -> None:
         raise document_error(options.values, error) from None
     sampled = _sampled(options.file) if options.file else ()
     made = render_pack(pack, values, sampled, with_tests=options.with_tests)
-    removed = write(Path(options.output), made)
+    removed = write(Path(options.output), {name: linked(text) for name, text in made.items()})
     print(f"{options.output}: {len(made)} files written" + f", {removed} removed" * bool(removed))
