@@ -19,10 +19,12 @@ from bench.pagesteps import Step
 from testbed.node import ROOT, SOURCES, environment
 
 PAGES = (
-    "docs/maintenance.md",
-    "docs/rules-check.md",
     "docs/configuration.md",
+    "docs/fabric.md",
+    "docs/maintenance.md",
     "docs/own-alert.md",
+    "docs/probes.md",
+    "docs/rules-check.md",
 )
 # What a page takes for granted: the folder `site` and the server of docs/first-alert.md.
 BEFORE = {
