@@ -89,16 +89,17 @@ def fences(page: str, page_text: str) -> Iterator[Fence]:
     assert opened is None, f"{page}: a fence has no end"
 
 
-def missing(expected: list[str], output: str) -> list[str]:
+def missing(expected: list[str], output: str, *, exact: bool = False) -> list[str]:
     """Return the expected lines that the output does not have, in their order.
 
-    Numbers are equal to each other, and so are widths of white space: times, sizes and process
-    numbers differ from run to run. `…` stands for any text.
+    Widths of white space are equal to each other, and so are times; without `exact` all numbers are:
+    sizes and process numbers differ from machine to machine. `…` stands for any text.
     """
-    actual = [_plain(line) for line in output.splitlines()]
+    plain = _without_times if exact else _without_numbers
+    actual = [plain(line) for line in output.splitlines()]
     absent, position = list[str](), 0
     for line in expected:
-        pattern = re.compile(".*".join(map(re.escape, _plain(line).split(ELLIPSIS))))
+        pattern = re.compile(".*".join(map(re.escape, plain(line).split(ELLIPSIS))))
         found = next(
             (at for at in range(position, len(actual)) if pattern.fullmatch(actual[at])), None
         )
@@ -109,5 +110,9 @@ def missing(expected: list[str], output: str) -> list[str]:
     return absent
 
 
-def _plain(line: str) -> str:
+def _without_times(line: str) -> str:
+    return re.sub(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:]{8}", "TIME", " ".join(line.split()))
+
+
+def _without_numbers(line: str) -> str:
     return re.sub(r"[0-9]+", "0", " ".join(line.split()))

@@ -22,7 +22,9 @@ def test_the_commands_of_a_page_succeed(page: str, tmp_path: Path) -> None:
             continue
         done = shell.run(step)
         assert done.returncode == 0, f"{page}, {step.heading}:\n{step.commands}\n{done.stdout}"
-        assert missing(step.expected, done.stdout) == [], f"{page}, {step.heading}:\n{done.stdout}"
+        assert missing(step.expected, done.stdout, exact=True) == [], (
+            f"{page}, {step.heading}:\n{done.stdout}"
+        )
 
 
 def test_a_command_that_fails_ends_its_step(tmp_path: Path) -> None:

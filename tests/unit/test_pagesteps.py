@@ -72,6 +72,13 @@ def test_an_output_has_the_lines_of_the_page(
     assert missing(expected, output) == absent
 
 
+def test_exactly_only_times_may_differ() -> None:
+    shown = ["2026-01-31 16:00:00+00:00  gpu-1  gpu-4"]
+    assert missing(shown, "2026-11-28 16:24:13+00:00 gpu-1 gpu-4\n", exact=True) == []
+    assert missing(shown, "2026-01-31 16:00:00+00:00 gpu-1 gpu-3\n") == []
+    assert missing(shown, "2026-01-31 16:00:00+00:00 gpu-1 gpu-3\n", exact=True) == shown
+
+
 def test_the_first_hour_is_the_same_in_both_languages() -> None:
     """What runs on a fresh Debian is the English page."""
     english, chinese = planned("docs/first-alert.md"), planned("docs/first-alert.zh.md")
