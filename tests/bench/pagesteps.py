@@ -92,7 +92,7 @@ def fences(page: str, page_text: str) -> Iterator[Fence]:
 def missing(expected: list[str], output: str, *, exact: bool = False) -> list[str]:
     """Return the expected lines that the output does not have, in their order.
 
-    Widths of white space are equal to each other, and so are times; without `exact` all numbers are:
+    Widths of white space are equal to each other, and so are times; all numbers without `exact`:
     sizes and process numbers differ from machine to machine. `…` stands for any text.
     """
     plain = _without_times if exact else _without_numbers
