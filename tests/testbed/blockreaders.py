@@ -109,6 +109,10 @@ def _prometheus(document: Any, _text: str) -> None:
         _tool("promtool", "check", "config", "--syntax-only", str(file))
 
 
+def _part_of_a_job(document: Any, text: str) -> None:
+    _prometheus([{"job_name": "j", **document}], text)
+
+
 def _targets(document: Any, _text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "targets.yml").write_text(yaml.safe_dump(document))
@@ -176,6 +180,7 @@ READERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, str], str | None]], .
     (_keys("metrics_scheme"), _section_of_agents),
     (_keys("basic_auth_users"), _struct(WebSettings)),
     (_keys("role", "sha256"), _token),
-    (_keys("fabric", "nodes", "hub"), lambda document, _text: values(document)),
+    (_keys("file_sd_configs"), _part_of_a_job),
+    (_keys("monitor"), lambda document, _text: values(document)),
     (_keys("probes"), _agent),
 )

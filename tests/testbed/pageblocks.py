@@ -27,6 +27,8 @@ ENGLISH = {
     "README.zh-CN.md": "README.md",
     "docs/first-alert.zh.md": "docs/first-alert.md",
 }
+# Titles: keys of the chart are keys of the hub as well.
+OF_THE_CHART = re.compile(r"values\.yaml|values of the chart")
 RUN_IN_TEST, RUN_IN_PROOF = "run by make test", "run by make proof"
 LABELED, SHOWN = "not run, and says so above", "text: shown, no code"
 FATES = (RUN_IN_TEST, RUN_IN_PROOF, READ, SYNTAX, LABELED, SHOWN)
@@ -61,9 +63,11 @@ def fate(page: str, fence: Fence) -> str:
         if page == PARSED:
             return READ
         raise RefusedError("no test runs it")
-    readers = {"yaml": _yaml, "json": _json, "promql": _promql, "python": _python}
+    if fence.kind == "yaml":
+        return _yaml(page, fence)
     if fence.kind == "text":
         return SHOWN
+    readers = {"json": _json, "promql": _promql, "python": _python}
     if fence.kind not in readers:
         raise RefusedError(f"nothing reads {fence.kind}: say above it that our tests do not run it")
     return readers[fence.kind](page, fence.text)
@@ -96,11 +100,11 @@ def _promql(_page: str, text: str) -> str:
     return READ
 
 
-def _yaml(page: str, text: str) -> str:
-    document = yaml.safe_load(text)
+def _yaml(page: str, fence: Fence) -> str:
+    text, document = fence.text, yaml.safe_load(fence.text)
     if page == "docs/rules-check.md":  # parts of rules, with the faults that the page explains
         return SYNTAX
-    if page == "helm/nodevitals/README.md":
+    if page == "helm/nodevitals/README.md" or OF_THE_CHART.search(fence.title):
         return values(document)
     if isinstance(document, Mapping) and set(document) <= set(HubSettings.__struct_fields__):
         return hub(page, text)
