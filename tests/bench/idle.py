@@ -1,6 +1,8 @@
-"""CPU time of the whole process tree at default intervals, beside Debian's node_exporter.
+"""CPU time and memory of a default install, all processes, beside Debian's node_exporter.
 
-Both are scraped every 15 s, as Prometheus does by default, on the same machine at the same time.
+The default install has the configuration that `nodevitals init` writes: every probe that turns on
+by itself. All are scraped every 15 s, as Prometheus does by default, on the same machine at the
+same time. The first minute begins with the start of the process.
 """
 
 from __future__ import annotations
@@ -13,28 +15,30 @@ from typing import Any
 
 import psutil
 
-from bench.measure import Scraper, cpu_seconds, table
+from bench.measure import Scraper, cpu_seconds, pss_bytes, table
 from bench.scrape import NodeExporter, is_ready
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
 from testbed.nics import Machine as NicMachine
-from testbed.node import Node, wait_until
+from testbed.node import Node, run, wait_until
 
-SECONDS = 180.0
+SECONDS = 600.0
 SCRAPE_SECONDS = 15.0
-SETTLE_SECONDS = 12.0
-SMALL = "node, mounts, network, kernel_log"
-LARGE = "the same, with 8 simulated H100 and 8 RDMA ports"
+FIRST_SECONDS = 60.0
+SMALL = "default install, no accelerators"
+LARGE = "node, mounts, network, kernel_log, 8 simulated H100, 8 RDMA ports"
+STATE = "#state_directory: /var/lib/nodevitals"
 
 
 def small(folder: Path) -> Node:
-    """Return an agent with the probes of a node without accelerators."""
-    probes: dict[str, Any] = {
-        "mounts": {"targets": [{"path": "/"}]},
-        "network": {"enabled": "auto"},
-        "kernel_log": {"enabled": "auto"},
-    }
-    return Node(folder, {"history": {}, "probes": probes})
+    """Return an agent with the configuration that `nodevitals init` writes on this machine."""
+    done = run("init", str(folder / "site"))
+    assert done.returncode in (0, 1), done.stderr  # 1: the unit does not find a checkout
+    text = (folder / "site/nodevitals.yaml").read_text()
+    assert STATE in text
+    node = Node(folder, {})
+    node.config_file.write_text(text.replace(STATE, f"state_directory: {folder / 'state'}"))
+    return node
 
 
 def large(folder: Path, log: KernelLog) -> Node:
@@ -67,42 +71,47 @@ def parts(pid: int) -> dict[str, float]:
     return found
 
 
+def scrape_for(seconds: float, scrapers: list[Scraper]) -> None:
+    """Scrape all every 15 s, for so long."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        for scraper in scrapers:
+            scraper.scrape()
+        time.sleep(min(SCRAPE_SECONDS, left))
+
+
 def main(folder: Path) -> None:
     """Print the table."""
     with ExitStack() as stack:
         for name in ("small", "large", "peer"):
             (folder / name).mkdir()
         log = stack.enter_context(KernelLog(folder / "large"))
-        nodes = {
-            SMALL: stack.enter_context(small(folder / "small")),
-            LARGE: stack.enter_context(large(folder / "large", log)),
-        }
         peer = stack.enter_context(NodeExporter(folder / "peer", 0))
+        made = {SMALL: small(folder / "small"), LARGE: large(folder / "large", log)}
+        began = time.monotonic()
+        nodes = {name: stack.enter_context(node) for name, node in made.items()}
         for node in nodes.values():
             wait_until(partial(is_ready, node))
         ports = [node.port for node in nodes.values()]
         scrapers = [Scraper(port) for port in (*ports, peer.port)]
-        for scraper in scrapers:
-            scraper.scrape()
-        time.sleep(SETTLE_SECONDS)
-        before = {name: parts(node.process.pid) for name, node in nodes.items()}
-        peer_before = cpu_seconds(peer.process.pid)
+        scrape_for(FIRST_SECONDS - (time.monotonic() - began), scrapers)
+        first = {name: parts(node.process.pid) for name, node in nodes.items()}
+        peer_first = cpu_seconds(peer.process.pid)
         began = time.monotonic()
-        while time.monotonic() - began < SECONDS:
-            for scraper in scrapers:
-                scraper.scrape()
-            time.sleep(SCRAPE_SECONDS)
+        scrape_for(SECONDS, scrapers)
         took = time.monotonic() - began
         rows = []
         for name, node in nodes.items():
             after = parts(node.process.pid)
-            used = {part: after[part] - before[name][part] for part in after}
-            rows.append(
-                [name, *(f"{value / took:.3%}" for value in (sum(used.values()), *used.values()))]
-            )
-        used_by_peer = (cpu_seconds(peer.process.pid) - peer_before) / took
-        rows.append(["node_exporter", f"{used_by_peer:.2%}", "", "", "", ""])
+            used = {part: (after[part] - first[name][part]) / took for part in after}
+            shares = (sum(first[name].values()) / FIRST_SECONDS, sum(used.values()), *used.values())
+            memory = f"{pss_bytes(node.process.pid) / 2**20:.0f} MiB"
+            rows.append([name, *(f"{share:.3%}" for share in shares), memory])
+        used_by_peer = (cpu_seconds(peer.process.pid) - peer_first) / took
+        memory = f"{pss_bytes(peer.process.pid) / 2**20:.0f} MiB"
+        rows.append(["node_exporter", "", f"{used_by_peer:.3%}", "", "", "", "", memory])
         for scraper in scrapers:
             scraper.close()
-    print(f"CPU time per second over {took:.0f} s, as a share of one core.\n")
-    table(["exporter", "all", "main", "fork server", "runs", "residents"], rows)
+    print(f"CPU time per second, as a share of one core, settled over {took:.0f} s.\n")
+    head = ["exporter", "first minute", "settled", "main", "fork server", "runs", "residents"]
+    table([*head, "PSS"], rows)
