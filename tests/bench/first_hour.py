@@ -25,6 +25,7 @@ PAGES = ("README.md", "docs/first-alert.md")
 STEP_SECONDS = 1800
 # Of each step's output, in the transcript.
 SHOWN_LINES, HEAD_LINES = 70, 10
+HOME = "https://github.com/nodevitals/nodevitals"
 MARK = "-- first hour: exit status"
 
 
@@ -50,7 +51,7 @@ class Session:
         self._machine = machine
         self._shell = machine.shell()
         self._steps = 0
-        self._say("set -e; cd ~/nodevitals")
+        self._say("set -e; [ ! -d ~/nodevitals ] || cd ~/nodevitals")
 
     def run(self, step: Step) -> Done:
         """Run the commands of a step as far as the first that fails."""
@@ -103,7 +104,7 @@ def run_machines(folder: Path, plans: list[list[Step]], transcript: Path) -> Non
     try:
         for number, plan in enumerate(plans):
             with FreshDebian(folder / str(number), CACHE) as machine:
-                _copy_checkout(machine)
+                _offer_checkout(machine, plan)
                 done += _run(machine, plan, transcript)
     except RefusedError as refusal:
         print(f"not run: {refusal}")
@@ -141,7 +142,7 @@ def _head(machine: FreshDebian) -> str:
     )
     return (
         f"{system.strip()}, {packages} packages, systemd as process 1; the checkout of commit\n"
-        f"{commit.stdout.strip()} in /root/nodevitals; one shell of root for all steps.\n"
+        f"{commit.stdout.strip()}; one shell of root for all steps.\n"
     )
 
 
@@ -161,8 +162,15 @@ def _shortened(lines: list[str]) -> list[str]:
     return [*lines[:HEAD_LINES], f"[… {left} lines …]", *lines[HEAD_LINES - SHOWN_LINES :]]
 
 
-def _copy_checkout(machine: FreshDebian) -> None:
-    """What `git clone` would bring: the files of HEAD."""
+def _offer_checkout(machine: FreshDebian, plan: list[Step]) -> None:
+    """Serve HEAD under the address that the pages clone; where none does, as the pages expect it."""
+    if any(f"git clone {HOME}" in step.commands for step in plan):
+        repository = machine.root / "srv/nodevitals.git"
+        clone = ["git", "clone", "--quiet", "--bare", "--depth=1", f"file://{ROOT}", repository]
+        subprocess.run(clone, check=True)
+        configuration = f'[url "/srv/nodevitals.git"]\n\tinsteadOf = {HOME}\n'
+        (machine.root / "etc/gitconfig").write_text(configuration)
+        return
     target = machine.root / "root/nodevitals"
     target.mkdir()
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True)
