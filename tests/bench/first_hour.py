@@ -163,7 +163,7 @@ def _shortened(lines: list[str]) -> list[str]:
 
 
 def _offer_checkout(machine: FreshDebian, plan: list[Step]) -> None:
-    """Serve HEAD under the address that pages clone; where none does, put it where they expect it."""
+    """Serve HEAD under the address that a page clones; if none does, put it where they expect it."""
     if any(f"git clone {HOME}" in step.commands for step in plan):
         repository = machine.root / "srv/nodevitals.git"
         clone = ["git", "clone", "--quiet", "--bare", "--depth=1", f"file://{ROOT}", repository]
