@@ -163,10 +163,18 @@ def _shortened(lines: list[str]) -> list[str]:
 
 
 def _offer_checkout(machine: FreshDebian, plan: list[Step]) -> None:
-    """Serve HEAD under the address that a page clones; if none does, put it where they expect it."""
+    """Serve HEAD under the address that a page clones, or put it where pages expect it."""
     if any(f"git clone {HOME}" in step.commands for step in plan):
         repository = machine.root / "srv/nodevitals.git"
-        clone = ["git", "clone", "--quiet", "--bare", "--depth=1", f"file://{ROOT}", repository]
+        clone = [
+            "git",
+            "clone",
+            "--quiet",
+            "--bare",
+            "--depth=1",
+            f"file://{ROOT}",
+            str(repository),
+        ]
         subprocess.run(clone, check=True)
         configuration = f'[url "/srv/nodevitals.git"]\n\tinsteadOf = {HOME}\n'
         (machine.root / "etc/gitconfig").write_text(configuration)
