@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,3 +136,24 @@ def test_no_file_has_the_marks_of_a_merge() -> None:
     texts = (file for file in files if file.suffix in (".md", ".yaml", ".py", ".tmpl"))
     marks = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
     assert [file for file in texts if marks.search(file.read_text())] == []
+
+
+CHINESE_PAGES = sorted(
+    path.relative_to(ROOT)
+    for pattern in ("*.zh*.md", "docs/*.zh.md", "rules/runbooks/zh/*.md")
+    for path in ROOT.glob(pattern)
+)
+PUNCTUATION = "[\u3000-\u303f\uff00-\uffef]"
+WIDE = "[\u3000-\u9fff\uff00-\uffef]"
+BREAK = re.compile(f"{PUNCTUATION}\n *(?![-*|#!<\\s]|[0-9]+\\.|$)|{WIDE}\n *(?={WIDE})")
+
+
+@pytest.mark.parametrize("page", CHINESE_PAGES, ids=str)
+def test_no_line_of_a_chinese_page_is_wrapped_between_two_characters(page: Path) -> None:
+    """A browser shows the line break as a space."""
+    prose = re.sub(
+        r"(?s:^```.*?^```$)|^#.*$|^\|.*$", "", (ROOT / page).read_text(), flags=re.MULTILINE
+    )
+    assert [
+        prose[max(found.start() - 20, 0) : found.end() + 20] for found in BREAK.finditer(prose)
+    ] == []
