@@ -35,9 +35,10 @@ HEALTHY_TARGETS = 11
 class Pipeline:
     """Agents and servers, running until `stack` closes; files are in `folder`."""
 
-    def __init__(self, stack: ExitStack, folder: Path) -> None:
+    def __init__(self, stack: ExitStack, folder: Path, speed: float = SPEED) -> None:
         self._stack = stack
         self._folder = folder
+        self._speed = speed
         subprocess.run(["mount", "-t", "tmpfs", "demo", MOUNTS], check=True)
         self._mount()
         self.storage_node = self._storage_node()
@@ -113,10 +114,10 @@ class Pipeline:
         """
         enter = self._stack.enter_context
         self.receiver = enter(Receiver())
-        self.alertmanager = enter(Alertmanager(self._folder, self.receiver.url, SPEED))
+        self.alertmanager = enter(Alertmanager(self._folder, self.receiver.url, self._speed))
         targets = {
             "storage-node-1": f"127.0.0.1:{self.storage_node.port}",
             "gpu-node-1": f"127.0.0.1:{self.gpu_node.port}",
             "npu-node-1": f"127.0.0.1:{self.npu_node.port}",
         }
-        self.prometheus = enter(Prometheus(self._folder, targets, self.alertmanager, SPEED))
+        self.prometheus = enter(Prometheus(self._folder, targets, self.alertmanager, self._speed))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from demo import ROOT
 from demo.ending import DemoError, kill_children
-from demo.pipeline import HEALTHY_TARGETS, Pipeline
+from demo.pipeline import HEALTHY_TARGETS, SPEED, Pipeline
 from demo.report import STARTING, Progress
 from testbed.node import wait_until
 
@@ -29,7 +29,7 @@ _MOST_CHARACTERS = 600
 
 
 @contextmanager
-def started() -> Iterator[Pipeline]:
+def started(speed: float = SPEED) -> Iterator[Pipeline]:
     """Check this machine, start everything, and wait until Prometheus has a result of every
     target. At the end everything stops, and the files are removed. Raises DemoError.
     """
@@ -39,7 +39,7 @@ def started() -> Iterator[Pipeline]:
         stack.callback(kill_children)  # after a signal; what lives on could write files again
         progress = Progress(STARTING)
         try:
-            pipeline = Pipeline(stack, FOLDER)
+            pipeline = Pipeline(stack, FOLDER, speed)
             wait_until_healthy(pipeline, progress)
         except (AssertionError, RuntimeError, OSError, subprocess.SubprocessError) as error:
             text = " ".join(str(error).split())[:_MOST_CHARACTERS]
