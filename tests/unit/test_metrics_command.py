@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -38,6 +39,13 @@ def test_alerts_through_recording_rules_and_faults_and_no_other(
     assert "RdmaPortDown" in line
     assert "Disk" not in line
     assert "alerts      none" in printed(capsys, "web_connections_evicted_total")
+
+
+def test_a_series_that_the_rules_record(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, "nodevitals:accelerator_state").splitlines()
+    assert "  kind        gauge" in lines
+    assert any(re.fullmatch(r"  exposed by  rules/[a-z-]+\.yaml", line) for line in lines)
+    assert "FleetIncident" in printed(capsys, "nodevitals:fault").splitlines()[-1]
 
 
 def test_a_unit_and_several_families(capsys: pytest.CaptureFixture[str]) -> None:

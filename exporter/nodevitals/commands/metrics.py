@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from nodevitals import catalogue
-from nodevitals.commands.generated.recorded import metrics_page, recorded_series
+from nodevitals.commands.generated.recorded import Recorded, metrics_page, recorded_series
 from nodevitals.commands.shipped import shipped
 from nodevitals.commands.terminal import CommandError, Subparsers, print_json
 from nodevitals.document import meant, parse_yaml
@@ -16,7 +16,7 @@ from nodevitals.families import PREFIX, Family
 EXAMPLES = """\
 examples:
   nodevitals metrics nodevitals_rdma_port_up
-  nodevitals metrics rdma_port_up
+  nodevitals metrics rdma_port_up nodevitals:node_pool
   nodevitals metrics --format json | jq -r '.[].name'"""
 _UNITS = ("bytes_per_second", "amperes", "bytes", "celsius", "hertz", "joules", "ratio", "seconds")
 UNITS = (*_UNITS, "volts", "watts")
@@ -29,7 +29,7 @@ def add_to(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "metrics", help="print the catalogue of metric families", epilog=EXAMPLES
     )
-    what = "a family, with or without nodevitals_: what it means, and its alerts (default: all)"
+    what = "a family, with or without nodevitals_, or a series that the rules record (default: all)"
     parser.add_argument("names", metavar="NAME", nargs="*", help=what)
     parser.add_argument(
         "--format",
@@ -45,19 +45,24 @@ def run(options: argparse.Namespace) -> int:
     families = dict(sorted({**catalogue.all_families(), **of_the_hub}.items()))
     if options.names and options.format == "markdown":
         raise CommandError("--format markdown is the page of all metrics: leave out the NAME")
-    chosen = [_find(name, families) for name in options.names] or [*families.values()]
+    recorded = recorded_series()
+    known: dict[str, Family | Recorded] = {**families, **recorded}
+    chosen = [_find(name, known) for name in options.names] or [*families.values()]
     if options.format == "json":
         print_json(chosen)
     elif options.names:
         owners = catalogue.owners(of_the_hub)
+        owners |= {
+            name: [f"rules/{one.file}" if one.file else "rules/"] for name, one in recorded.items()
+        }
         alerts = _alerts_by_name()
         print("\n\n".join(_text(one, owners[one.name], alerts) for one in chosen))
     else:
-        print(metrics_page(recorded_series().values()), end="")
+        print(metrics_page(recorded.values()), end="")
     return 0
 
 
-def _find(name: str, families: Mapping[str, Family]) -> Family:
+def _find(name: str, families: Mapping[str, Family | Recorded]) -> Family | Recorded:
     for known in (name, f"{PREFIX}{name}"):
         if known in families:
             return families[known]
@@ -67,7 +72,7 @@ def _find(name: str, families: Mapping[str, Family]) -> Family:
     raise CommandError(text)
 
 
-def _text(family: Family, owners: list[str], alerts: Mapping[str, list[str]]) -> str:
+def _text(family: Family | Recorded, owners: list[str], alerts: Mapping[str, list[str]]) -> str:
     unit = next((unit for unit in UNITS if unit in _ends(family.name)), "")
     closed = {
         f"  {name}": " | ".join(value or '""' for value in values)

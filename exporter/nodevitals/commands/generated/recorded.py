@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
@@ -30,6 +31,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     help: str
     labels: tuple[str, ...]
     closed: dict[str, tuple[str, ...]] = {}
+    kind: ClassVar[str] = "gauge"
+    open: ClassVar[bool] = False
 
 
 def recorded_series() -> dict[str, Recorded]:
