@@ -40,15 +40,21 @@ log = logging.getLogger(__name__)
 
 def load(path: str | None) -> HubSettings:
     """The settings in a file, or the defaults. Raises DocumentError with every problem."""
-    return check(path)[0]
+    return _read(path)[0]
 
 
 def check(path: str | None) -> tuple[HubSettings, list[Problem]]:
-    """The settings of `load`, and warnings about files and programs that are not here."""
+    """The settings of `load`, and warnings about files and programs that are not here. A hub does
+    not look for them at its start: one may be on a file system that does not answer.
+    """
+    settings, document = _read(path)
+    return settings, document.placed(missing(document.values(), HubSettings))
+
+
+def _read(path: str | None) -> tuple[HubSettings, SettingsDocument]:
     document = SettingsDocument(b"" if path is None else read_file(path))
     problems: list[Problem] = []
-    values = document.values()
-    settings: HubSettings | None = convert_parts(values, HubSettings, "", problems)
+    settings: HubSettings | None = convert_parts(document.values(), HubSettings, "", problems)
     if settings is not None:
         for found in settings.checks():
             add_problems(found, problems)
@@ -56,7 +62,7 @@ def check(path: str | None) -> tuple[HubSettings, list[Problem]]:
     error = document.error(problems)
     if error is not None or settings is None:
         raise error or DocumentError(problems)
-    return settings, document.placed(missing(values, HubSettings))
+    return settings, document
 
 
 def _file_problems(settings: HubSettings) -> Iterator[Problem]:
@@ -86,7 +92,7 @@ class Service:
         """Open the store. Raises DocumentError, ProbeError and StoreError."""
         self._config, self._listen, self._web_config = config, listen, web_config
         self._listening = listening
-        self._settings, self._warnings = check(config)
+        self._settings = load(config)
         self._reloading = asyncio.Lock()
         self._members = Members()
         self._runner = runner or default_runner(self._settings, self._members)
@@ -130,8 +136,6 @@ class Service:
         deadline.tasks = {
             name: loop.create_task(_kept_running(name, work)) for name, work in works.items()
         }
-        for warning in self._warnings:
-            log.warning("%s", warning.within(str(self._config)))
         log.info("started")
         await stop.wait()
         log.info("stopping")

@@ -43,7 +43,7 @@ def people_are_notified(cluster: RespondCluster) -> None:
     assert "Action: Drain and reboot the node" in text
     title, text = cluster.message(OWNER)
     assert title == f"[demo] Job at risk, save your work: {OWNER}/pretrain-0"
-    assert f"node: demo {NODE}" in text
+    assert f"Node: demo {NODE}" in text
     assert "GPU" not in text, "an owner need not know hardware"
 
 

@@ -50,7 +50,8 @@ def test_the_tests_pass_as_they_are_rendered(site: Path, name: str) -> None:
 
 def findings(folder: Path, job: str) -> set[tuple[str, str, str]]:
     """Return id, rule and message of each finding; promtool runs in other tests."""
-    done = run("rules", "check", str(folder), "--job", job, "--promtool", "/bin/true", "--json")
+    flags = ("--strict", "--promtool", "/bin/true", "--json")
+    done = run("rules", "check", str(folder), "--job", job, *flags)
     return {(one["id"], one["rule"], one["message"]) for one in json.loads(done.stdout)}
 
 

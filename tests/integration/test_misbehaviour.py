@@ -191,12 +191,12 @@ def test_absent_hardware_is_a_failure_when_required(tmp_path: Path) -> None:
     with Node(tmp_path, config) as node:
         wait_until(lambda: "misbehave absent: error (absent): no such hardware" in node.log())
         assert node.value("nodevitals_probe_success", target="absent") == 0
-    for enabled, status in ((True, 1), ("auto", 0)):
+    for enabled, status, reason in ((True, 1, "absent"), ("auto", 0, "not on this node")):
         misbehave = {"behaviours": ["absent"], "enabled": enabled}
         node.write({"probes": {"misbehave": misbehave}})
         done = run("probe", "misbehave", "--raw", f"--config.file={node.config_file}")
         assert done.returncode == status
-        assert done.stderr == "misbehave absent: absent: no such hardware\n"
+        assert done.stderr == f"misbehave absent: {reason}: no such hardware\n"
 
 
 def test_agent_is_not_ready_before_the_first_result_of_each_target(tmp_path: Path) -> None:

@@ -199,10 +199,11 @@ def test_one_bad_channel_delays_no_other_and_no_secret_is_shown(tmp_path: Path) 
         for name, server in (("silent", silent), ("trickling", trickling), ("refusing", refusing)):
             url = f"json://user:s3cretWord@127.0.0.1:{server.port}/s3cretPath?+X-Token=s3cretHead"
             (tmp_path / f"{name}-url").write_text(url)
-        (tmp_path / "odd-url").write_text("jsons://hub:s3cretWord@[s3cretHost]/s3cretPath")
         login = f"hub:s3cretWord@127.0.0.1:{refusing.port}"
         (tmp_path / "mail-url").write_text(f"mailto://{login}?from=a@example.org&to=b@example.org")
         with hub:
+            # At its start, the hub refuses it.
+            (tmp_path / "odd-url").write_text("jsons://hub:s3cretWord@[s3cretHost]/s3cretPath")
             assert send(hub, message(1)).ok
             wait_until(lambda: silent.heads and trickling.heads and refusing.heads, 30, "attempts")
             for number in range(2, 6):

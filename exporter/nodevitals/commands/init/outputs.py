@@ -115,12 +115,12 @@ _SHIPPED_WEBHOOK = """\
 """
 _SHIPPED_SILENCE = """\
 # Nothing is sent until the receiver `operators` is filled in, at the end of this file: remove the #
-# before the lines of the mail or of the webhook, and replace the addresses. Until then, alerts are
+# before the lines of mail, Slack or the webhook, and replace the addresses. Until then, alerts are
 # only shown in Alertmanager. Check the result with: amtool check-config FILE
 """
 _SENT = """\
-# Alerts are sent to the webhook of the receiver `operators`, at the end of this file. For a mail,
-# remove the # before its lines. Check the result with: amtool check-config FILE
+# Alerts are sent to the webhook of the receiver `operators`, at the end of this file. For mail or
+# Slack, remove the # before its lines. Check the result with: amtool check-config FILE
 """
 _VALUES_HEAD = "# Values of a site for `nodevitals rules render --values FILE --output FOLDER`.\n"
 
