@@ -24,7 +24,7 @@ h1, h2 { margin: 24px 0 16px; line-height: 1.25; padding-bottom: .3em;
 h1 { font-size: 2em; margin-top: 0 } h2 { font-size: 1.5em } h3 { font-size: 1.25em }
 p, ul, ol, table, pre { margin: 0 0 16px } ul, ol { padding-left: 2em } li + li { margin-top: 4px }
 a { color: #0969da; text-decoration: none } img { max-width: 100% }
-code, pre { font: 85%/1.45 monospace; background: #f0f1f2; border-radius: 6px }
+code, pre { font: 85%/1.45 "DejaVu Sans Mono", monospace; background: #f0f1f2; border-radius: 6px }
 code { padding: .2em .4em } pre { padding: 16px; font-size: 13.6px; overflow: auto }
 pre code { padding: 0; font-size: 100% }
 table { border-collapse: collapse; display: block; width: max-content; max-width: 100% }
