@@ -31,7 +31,7 @@ BEFORE = {
     "docs/own-alert.md": """\
 nodevitals init site --cluster test >init.txt || grep '^Warning: ' init.txt
 mkdir -p /etc/prometheus
-cp -r site/prometheus/. /etc/prometheus/
+cp -r site/prometheus/. site/alertmanager/. /etc/prometheus/
 """
 }
 # Steps with these run on the machines of tests/bench/pages.py only.
