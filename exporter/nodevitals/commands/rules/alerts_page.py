@@ -55,6 +55,13 @@ site with a shorter one reads the time of firing.
 [alert-latency.md](alert-latency.md) has the time from each fault to its message,
 [rules-cost.md](rules-cost.md) what the rules cost.
 """
+_FILE = """\
+The names here, and in the columns *small* and *large* below, are those of
+`alertmanager/alertmanager.yaml`, the full configuration, which the chart has by default. In
+`minimal.yaml`, which `nodevitals init` writes as `alertmanager.yml`, `operators` gets all critical
+alerts and warnings, at any hour.
+"""
+_TABLE = "| receiver | after | only in | not in |\n|---|---|---|---|"
 _HOURS = """
 As shipped, `office-hours` is always and `maintenance` never. A site writes its own hours and its
 time zone (`location`; without it, times are UTC) at the top of `alertmanager.yaml`, which has an
@@ -125,7 +132,7 @@ def _receivers(pack: Pack, alertmanager: Mapping[str, Any]) -> str:
         for rule in pack.alerts:
             for labels in routed_labels(rule, label_sets(rule, faults), profile):
                 used |= dict.fromkeys(deliveries(alertmanager, labels))
-    lines = ["## Receivers\n", "| receiver | after | only in | not in |", "|---|---|---|---|"]
+    lines = ["## Receivers\n", _FILE, _TABLE]
     notified = [delivery for delivery in used if delivery.receiver != "null"]
     for delivery in sorted(notified, key=lambda delivery: (delivery.receiver, delivery.group_wait)):
         active, muted = ", ".join(delivery.active), ", ".join(delivery.muted)
