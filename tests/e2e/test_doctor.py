@@ -237,6 +237,40 @@ def test_a_silence_is_shown_and_is_no_problem(pipeline: Pipeline) -> None:
         requests.delete(f"{url}/{made}", timeout=60)
 
 
+def test_muted_alerts_of_the_site_are_shown(pipeline: Pipeline) -> None:
+    """By a silence that does not name the node, and by maintenance, which is said with its end."""
+    labels = {"severity": "warning", "scope": "node", "instance": "gpu-node-1"}
+    rules = [{"alert": "OwnAlert", "expr": "vector(1)", "labels": labels}]
+    own = pipeline.loaded / "own.yaml"
+    own.write_text(yaml.safe_dump({"groups": [{"name": "own", "rules": rules}]}))
+    pipeline.maintenance.write_text("until: 2099-01-01T00:00:00Z\n")
+    pipeline.configure(pipeline.config())
+    body = {
+        "matchers": [{"name": "alertname", "value": "OwnAlert", "isRegex": False}],
+        "startsAt": "2020-01-01T00:00:00Z",
+        "endsAt": "2099-01-01T00:00:00Z",
+        "createdBy": "lin",
+        "comment": "work",
+    }
+    url = f"{pipeline.alertmanager.url}/api/v2/silence"
+    made = requests.post(f"{url}s", json=body, timeout=60).json()["silenceID"]
+    details: dict[str, str] = {}
+
+    def shown() -> bool:
+        status, findings = pipeline.doctor()
+        details.update({one["check"]: one["detail"] for one in findings if one["state"] == "off"})
+        return status == 0 and {"silence", "inhibition", "maintenance"} <= details.keys()
+
+    try:
+        wait_until(shown, what=f"the three findings, after {details}")
+        assert details["silence"].endswith("by lin (work): OwnAlert")
+        assert "muted while NodeMaintenance fires: OwnAlert" in details["inhibition"]
+        assert "in maintenance until 20" in details["maintenance"]
+    finally:
+        requests.delete(f"{url}/{made}", timeout=60)
+        own.unlink()
+
+
 def test_the_table_has_no_colours_and_no_line_breaks_off_a_terminal(pipeline: Pipeline) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "nodevitals", "doctor", f"--url={pipeline.node.url}"],

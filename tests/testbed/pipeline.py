@@ -31,9 +31,14 @@ class Pipeline:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.unsynchronized = folder / "unsynchronized"
+        self.maintenance = folder / "maintenance"
         self.healthy: dict[str, Any] = {
             "defaults": {"interval": "500ms", "timeout": "400ms"},
-            "probes": {"misbehave": {"behaviours": ["healthy"]}, "node": {}},
+            "probes": {
+                "misbehave": {"behaviours": ["healthy"]},
+                "node": {},
+                "maintenance": {"file": str(self.maintenance)},
+            },
         }
         self.node = Node(folder, self.healthy, **synchronized_clock(folder))
         self.alertmanager = Alertmanager(folder, "http://127.0.0.1:9", 60)
@@ -79,6 +84,7 @@ class Pipeline:
     def repair(self) -> None:
         """Make everything as it was."""
         self.unsynchronized.unlink(missing_ok=True)
+        self.maintenance.unlink(missing_ok=True)
         if self._configured:
             shutil.copytree(self.rules, self.loaded, dirs_exist_ok=True)
             self.configure(self.config())

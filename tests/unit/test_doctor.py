@@ -13,6 +13,8 @@ import pytest
 
 from nodevitals.commands.doctor.agent_side import offset_findings
 from nodevitals.commands.doctor.alertmanager_findings import (
+    inhibition_findings,
+    maintenance_findings,
     receiver_findings,
     silence_findings,
     watchdog_findings,
@@ -362,8 +364,65 @@ def test_receivers_that_are_not_filled_in_send_nothing() -> None:
 def test_silences_that_mute_this_node(matchers: list[SilenceMatcher], state: str) -> None:
     silence = Silence(matchers, received(0).status, at(NOW), "lin", "work")
     alerts = [{"alertname": "NodeDown", "severity": "critical"}]
-    (found,) = silence_findings([silence], alerts, {"gpu-1"})
+    (found,) = silence_findings([silence], alerts, [], {"gpu-1"})
     assert found.state == state
+
+
+def of_the_node(name: str, fingerprint: str = "", **status: list[str]) -> ReceivedAlert:
+    text = {
+        "labels": {"alertname": name, "instance": "gpu-1"},
+        "updatedAt": at(NOW),
+        "endsAt": at(NOW + 240),
+        "status": {"state": "suppressed" if status else "active", **status},
+        "fingerprint": fingerprint,
+    }
+    return msgspec.json.decode(msgspec.json.encode(text), type=ReceivedAlert)
+
+
+def test_a_silence_for_an_alert_of_the_site() -> None:
+    """Firing, it comes first; not yet firing, the silence is known by the node that it names."""
+    own, node = SilenceMatcher("alertname", "OwnAlert"), SilenceMatcher("instance", "gpu-1")
+    silence = Silence([own], received(0).status, at(NOW), "lin", "work", "id-1")
+    alerts = [of_the_node("OwnAlert", silencedBy=["id-1"]), of_the_node("Loud")]
+    ours = [{"alertname": "NodeDown"}]
+    (found,) = silence_findings([silence], ours, alerts, {"gpu-1"})
+    assert (found.state, found.detail.rpartition(": ")[2]) == ("off", "OwnAlert")
+    (found,) = silence_findings([silence], ours, [of_the_node("Loud")], {"gpu-1"})
+    assert found.state == "ok"
+    silence.matchers.append(node)
+    (found,) = silence_findings([silence], ours, [], {"gpu-1"})
+    assert found.detail.endswith('alertname="OwnAlert", instance="gpu-1"')
+    (found,) = silence_findings([silence], ours, [], {"gpu-2"})
+    assert found.state == "ok"
+
+
+def test_alerts_that_others_mute() -> None:
+    alerts = [
+        of_the_node("NodeMaintenance", "f1"),
+        of_the_node("MountMissing", "f2", inhibitedBy=["f1", "f9"]),
+    ]
+    (found,) = inhibition_findings(alerts)
+    assert found.state == "off"
+    text = "1 alerts of this node are muted while NodeMaintenance, another fires: MountMissing"
+    assert found.detail == text
+    assert list(inhibition_findings(alerts[:1])) == []
+
+
+def test_maintenance_is_said_with_its_end() -> None:
+    samples = [
+        Sample({"instance": "gpu-1"}, (NOW, str(NOW + 60))),
+        Sample({"instance": "gpu-2"}, (NOW, "0")),
+    ]
+    (found,) = maintenance_findings(samples, {"gpu-1"})
+    assert found.state == "off"
+    end = at(NOW + 60).astimezone().isoformat(" ", "minutes")
+    assert found.detail.startswith(f"in maintenance until {end}")
+    (found,) = maintenance_findings(samples, {"gpu-2"})
+    assert found.detail.startswith("in maintenance without an end")
+    assert list(maintenance_findings(samples, {"gpu-3"})) == []
+    endless = [Sample({"instance": "gpu-1"}, (NOW, "1e300"))]
+    (found,) = maintenance_findings(endless, {"gpu-1"})
+    assert found.state == "off"
 
 
 @pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/New_York"])
@@ -375,7 +434,7 @@ def test_a_silence_without_an_end(zone: str, monkeypatch: pytest.MonkeyPatch) ->
         matchers = [SilenceMatcher("instance", "gpu-1")]
         active = received(0).status
         silence = Silence(matchers, active, end.replace(tzinfo=timezone.utc), "lin", "work")
-        (found,) = silence_findings([silence], [{"alertname": "NodeDown"}], {"gpu-1"})
+        (found,) = silence_findings([silence], [{"alertname": "NodeDown"}], [], {"gpu-1"})
         assert found.state == "off"
     monkeypatch.delenv("TZ")
     time.tzset()
@@ -385,7 +444,7 @@ def test_of_thousands_of_silences_the_first_are_shown() -> None:
     silence = Silence(
         [SilenceMatcher("instance", "gpu-1")], received(0).status, at(NOW), "lin", "work"
     )
-    found = list(silence_findings([silence] * 5000, [{"alertname": "NodeDown"}], {"gpu-1"}))
+    found = list(silence_findings([silence] * 5000, [{"alertname": "NodeDown"}], [], {"gpu-1"}))
     assert len(found) == MAX_ROWS + 1
     assert found[-1].detail.startswith(f"{5000 - MAX_ROWS} more silences")
 

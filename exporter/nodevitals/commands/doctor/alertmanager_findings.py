@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from nodevitals.commands.doctor.findings import (
@@ -20,7 +20,7 @@ from nodevitals.commands.doctor.findings import (
     printable,
 )
 from nodevitals.commands.doctor.http import Endpoint
-from nodevitals.commands.doctor.servers import ManagerStatus, ReceivedAlert, Silence
+from nodevitals.commands.doctor.servers import ManagerStatus, ReceivedAlert, Sample, Silence
 from nodevitals.commands.rules.routes import deliveries, holds, matcher_labels
 from nodevitals.document import DocumentError, parse_yaml
 
@@ -29,6 +29,7 @@ MAX_ROWS = 20
 """Silences that are shown."""
 FIRST_SECONDS = 300.0
 """What Prometheus sends before it has found Alertmanager is lost until it sends it again."""
+MAINTENANCE_QUERY = "nodevitals:node_maintenance:end or 0 * nodevitals:node_maintenance"
 _RESENDS = 4.0
 """Prometheus sets an alert's end to this many times its interval between two messages."""
 _FILL_IN = (
@@ -133,29 +134,57 @@ def _receivers(routing: Mapping[str, Any], labels: Mapping[str, str]) -> list[st
 
 
 def silence_findings(
-    silences: Iterable[Silence], alerts: Sequence[Mapping[str, str]], instances: Collection[str]
+    silences: Iterable[Silence],
+    ours: Sequence[Mapping[str, str]],
+    received: Sequence[ReceivedAlert],
+    instances: Collection[str],
 ) -> Iterator[Finding]:
-    """The silences that now mute alerts of this node; they may match labels that only firing alerts
-    have.
+    """The silences that now mute alerts of this node: alerts of the shipped rules, `ours`, those
+    that Alertmanager has `received` of it, and others for its `instance`.
     """
-    active = [silence for silence in silences if silence.status.state == "active"]
-    muting = 0
-    for silence in active:
-        muted = [alert for alert in alerts if _mutes(silence, alert, instances)]
-        names = sorted({alert["alertname"] for alert in muted})
-        if names:
-            muting += 1
-            if muting > MAX_ROWS:
-                continue
-            author = f"{silence.createdBy} ({silence.comment})"
-            text = f"until {_local(silence.endsAt)} by {author}: {listed(names, 3)}"
-            remedy = "if that is over: amtool silence query; amtool silence expire ID"
-            yield Finding("silence", OFF, printable(text), remedy)
-    if muting > MAX_ROWS:
-        text = f"{muting - MAX_ROWS} more silences mute alerts of this node"
+    found = [
+        (silence, names)
+        for silence in silences
+        if silence.status.state == "active"
+        and (names := _muted(silence, ours, received, instances))
+    ]
+    for silence, names in found[:MAX_ROWS]:
+        author = f"{silence.createdBy} ({silence.comment})"
+        text = f"until {_local(silence.endsAt)} by {author}: {listed(names, 3)}"
+        remedy = "if that is over: amtool silence query; amtool silence expire ID"
+        yield Finding("silence", OFF, printable(text), remedy)
+    if len(found) > MAX_ROWS:
+        text = f"{len(found) - MAX_ROWS} more silences mute alerts of this node"
         yield Finding("silence", OFF, text, "amtool silence query")
-    if not muting:
+    if not found:
         yield Finding("silence", OK, "no silence mutes alerts of this node")
+
+
+def inhibition_findings(received: Sequence[ReceivedAlert]) -> Iterator[Finding]:
+    """The alerts of this node that others mute, as that of its maintenance does."""
+    muted = [alert for alert in received if alert.status.inhibitedBy]
+    if muted:
+        names = {alert.fingerprint: alert.name for alert in received}
+        by = {names.get(one, "another") for alert in muted for one in alert.status.inhibitedBy}
+        shown = listed(sorted({alert.name for alert in muted}), 3)
+        text = (
+            f"{len(muted)} alerts of this node are muted while {listed(sorted(by))} fires: {shown}"
+        )
+        remedy = "if they matter now: amtool alert query --inhibited"
+        yield Finding("inhibition", OFF, printable(text), remedy)
+
+
+def maintenance_findings(ends: Iterable[Sample], instances: Collection[str]) -> Iterator[Finding]:
+    """Whether this node is in maintenance for Prometheus, and the end of it; 0 is none."""
+    for sample in ends:
+        if sample.metric.get("instance") in instances:
+            until = "without an end"
+            if sample.number > 0:
+                with suppress(OverflowError, ValueError, OSError):
+                    until = f"until {_local(datetime.fromtimestamp(sample.number, timezone.utc))}"
+            text = f"in maintenance {until}: alerts of this node are muted"
+            remedy = "if the work is over: nodevitals maintenance end; or uncordon it, or its label"
+            yield Finding("maintenance", OFF, text, remedy)
 
 
 def _local(moment: datetime) -> str:
@@ -164,9 +193,29 @@ def _local(moment: datetime) -> str:
     return moment.isoformat(" ", "minutes")
 
 
+def _muted(
+    silence: Silence,
+    ours: Sequence[Mapping[str, str]],
+    received: Sequence[ReceivedAlert],
+    instances: Collection[str],
+) -> list[str]:
+    """The names of alerts of this node that a silence mutes, those that fire first; or else its
+    matchers, where it is for this node.
+    """
+    firing = sorted({alert.name for alert in received if silence.id in alert.status.silencedBy})
+    others = {alert["alertname"] for alert in ours if _mutes(silence, alert, instances)}
+    names = firing + sorted(others - set(firing))
+    of_node = any(one.name == "instance" and one.isEqual for one in silence.matchers)
+    if not names and of_node and _mutes(silence, {}, instances):
+        names = [f'{one.name}{one.operator}"{one.value}"' for one in silence.matchers]
+    return names
+
+
 def _mutes(silence: Silence, alert: Mapping[str, str], instances: Collection[str]) -> bool:
+    """Whether a silence may mute an alert of this node: labels that only a firing one has may be
+    anything.
+    """
     for matcher in silence.matchers:
-        operator = ("=" if matcher.isEqual else "!") + ("~" if matcher.isRegex else "")
         if matcher.name == "instance" and instances:
             values = list(instances)
         elif matcher.name in alert and "{{" not in alert[matcher.name]:
@@ -174,7 +223,7 @@ def _mutes(silence: Silence, alert: Mapping[str, str], instances: Collection[str
         else:
             continue
         try:
-            if not any(holds(operator, matcher.value, value) for value in values):
+            if not any(holds(matcher.operator, matcher.value, value) for value in values):
                 return False
         except re.error:
             continue

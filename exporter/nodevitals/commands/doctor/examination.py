@@ -7,6 +7,7 @@ here.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 from collections.abc import Iterator
@@ -49,6 +50,7 @@ _PROMETHEUS = {
     "agents": ("/api/v1/query", {"query": AGENTS_QUERY}),
     "thresholds": ("/api/v1/query", {"query": 'nodevitals:threshold{job=""}'}),
     "time": ("/api/v1/query", {"query": "vector(time())"}),
+    "maintenance": ("/api/v1/query", {"query": manager.MAINTENANCE_QUERY}),
 }
 _ALERTMANAGER = {
     "status": ("/api/v2/status", None),
@@ -142,6 +144,8 @@ class Examination:
         else:
             urls = [active.url for active in managers.data.activeAlertmanagers]
             yield from prometheus.manager_findings(urls)
+        ends, _ = self._decoded("prometheus maintenance", servers.QueryAnswer)
+        yield from manager.maintenance_findings(ends.data.result if ends else (), self._instances)
 
     def _scrape(self, server: Endpoint, now: float) -> Iterator[Finding]:
         targets, answer = self._decoded("prometheus targets", servers.TargetsAnswer)
@@ -170,6 +174,9 @@ class Examination:
         yield from prometheus.alert_findings(groups, expected.rules.keys(), self._instances)
 
     def _of_alertmanager(self, server: Endpoint) -> Iterator[Finding]:
+        for instance in self._instances:
+            only = {"filter": f"instance={json.dumps(instance, ensure_ascii=False)}"}
+            self._ask(f"alertmanager alerts of {instance}", server, "/api/v2/alerts", only)
         status, answer = self._decoded("alertmanager status", servers.ManagerStatus)
         if status is None:
             yield prometheus.no_answer("alertmanager", "alertmanager", server, answer)
@@ -186,5 +193,16 @@ class Examination:
             yield prometheus.missing_part("silence", answer)
         else:
             assert self._expected is not None
-            names = self._expected.alerts
-            yield from manager.silence_findings(silences, names, self._instances)
+            ours, received = self._expected.alerts, list(self._received())
+            yield from manager.silence_findings(silences, ours, received, self._instances)
+            yield from manager.inhibition_findings(received)
+
+    def _received(self) -> Iterator[servers.ReceivedAlert]:
+        """The alerts of this node that Alertmanager has; where it does not answer, the Watchdog's
+        finding says so.
+        """
+        for instance in self._instances:
+            alerts, _ = self._decoded(
+                f"alertmanager alerts of {instance}", list[servers.ReceivedAlert]
+            )
+            yield from (one for one in alerts or () if one.labels.get("instance") == instance)

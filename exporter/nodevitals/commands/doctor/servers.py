@@ -154,6 +154,8 @@ class ManagerStatus(msgspec.Struct):
 
 class _AlertStatus(msgspec.Struct):
     state: str
+    silencedBy: list[str] = []
+    inhibitedBy: list[str] = []
 
 
 class _Receiver(msgspec.Struct):
@@ -168,6 +170,12 @@ class ReceivedAlert(msgspec.Struct):
     endsAt: Moment
     status: _AlertStatus
     receivers: list[_Receiver] = []
+    fingerprint: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the alert."""
+        return self.labels.get("alertname", "")
 
 
 class SilenceMatcher(msgspec.Struct):
@@ -178,6 +186,13 @@ class SilenceMatcher(msgspec.Struct):
     isRegex: bool = False
     isEqual: bool = True
 
+    @property
+    def operator(self) -> str:
+        """As in a matcher's text."""
+        if self.isRegex:
+            return "=~" if self.isEqual else "!~"
+        return "=" if self.isEqual else "!="
+
 
 class Silence(msgspec.Struct):
     """One of Alertmanager's /api/v2/silences."""
@@ -187,3 +202,4 @@ class Silence(msgspec.Struct):
     endsAt: Moment
     createdBy: str = ""
     comment: str = ""
+    id: str = ""
