@@ -82,6 +82,7 @@ def missing_of(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
                 "No such file or directory: check the path, or make the file"
             ),
         ),
+        ("profile: {file: /run/credentials/nodevitals.service/profile}", ""),
         ("profile: {enabled: false, file: HERE/nothing}", ""),
         ("profile: {file: HERE/c.yaml}", ""),
         ("switches: {lldpctl: cat}", ""),

@@ -18,6 +18,9 @@ import msgspec
 from nodevitals.document.problems import Problem, join
 from nodevitals.quantities import UNIONS
 
+# systemd's copies of secrets (LoadCredential=): there while the service runs, and for it only.
+CREDENTIALS = "/run/credentials/"
+
 Kind = Literal["file", "files", "folder", "program", "command", "library"]
 
 
@@ -67,7 +70,7 @@ def _missing_thing(kind: Kind, value: Any) -> str:
     import shutil
 
     name = value[0] if isinstance(value, list) and value else value
-    if not isinstance(name, str) or not name or "\0" in name:
+    if not isinstance(name, str) or not name or "\0" in name or name.startswith(CREDENTIALS):
         return ""
     if kind == "library":
         if "/" not in name:
