@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -11,7 +13,7 @@ import pytest
 
 from nodevitals.commands.cli import main
 from nodevitals.config import Config
-from nodevitals.document.local import Local
+from nodevitals.document.local import Local, LocalFile, missing
 from nodevitals.probes import registered
 from nodevitals_hub.settings.hub import HubSettings
 
@@ -126,3 +128,17 @@ def test_no_setting_that_names_something_here_is_left_out(settings: type[msgspec
         if (name in NAMES or name.endswith(ENDS)) and not {name, field} & ELSEWHERE:
             marked = is_marked(hint) or any(is_marked(kind) for _, kind in fields_of(hint))
             assert marked, f"{field} has no Local of nodevitals.document.local"
+
+
+def test_a_file_that_only_root_reads_is_named() -> None:
+    """To the user of the service, `stat` shows it; the service could not read it."""
+    with NamedTemporaryFile() as file:  # mode 600, in a folder that everyone may search
+        assert list(missing(file.name, LocalFile, "key_file")) == []
+        os.seteuid(65534)
+        try:
+            [problem] = missing(file.name, LocalFile, "key_file")
+        finally:
+            os.seteuid(0)
+    assert problem.message == (
+        f"this user may not read {file.name!r}: run as the user of the service, or permit it"
+    )

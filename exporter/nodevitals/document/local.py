@@ -98,4 +98,6 @@ def _missing_file(kind: Kind, name: str) -> str:
         return f"{name!r} is not here: {error.strerror}: check the path, or make the {kind}"
     if is_folder != (kind == "folder"):
         return f"{name!r} is {'a' if is_folder else 'no'} folder here: name a {kind}"
+    if not os.access(name, os.R_OK, effective_ids=True):
+        return f"this user may not read {name!r}: run as the user of the service, or permit it"
     return ""
