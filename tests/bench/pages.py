@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.first_hour import ROOT, planned, run_machines
-from bench.pagesteps import Step
+from bench.pagesteps import Step, fences
 
 # Each row is one machine: its pages run one after the other.
 MACHINES = (
-    ("docs/install.md", "docs/operate.md"),
+    ("docs/install.md", "docs/hub.md", "docs/operate.md"),
     ("docs/install.md", "docs/own-alert.md"),
     ("docs/air-gapped.md",),
 )
@@ -26,7 +26,12 @@ cp -r --backup=numbered site/prometheus/. site/alertmanager/. /etc/prometheus/
 systemctl restart prometheus prometheus-alertmanager
 sleep 30
 """
-BEFORE = {"docs/operate.md": SERVER, "docs/own-alert.md": SERVER}
+# The configuration that docs/hub.md shows, written by an editor.
+HUB = """\
+cat >/etc/nodevitals/hub.yaml <<'END'
+{}END
+"""
+BEFORE = {"docs/operate.md": SERVER, "docs/own-alert.md": SERVER, "docs/hub.md": HUB}
 
 
 def plan(pages: tuple[str, ...]) -> list[Step]:
@@ -34,9 +39,16 @@ def plan(pages: tuple[str, ...]) -> list[Step]:
     found: list[Step] = []
     for page in pages:
         if page in BEFORE:
-            found.append(Step(page, "(what is there before)", "sh", BEFORE[page], not_run=False))
+            commands = BEFORE[page].format(_hub_configuration())
+            found.append(Step(page, "(what is there before)", "sh", commands, not_run=False))
         found += planned(page)
     return found
+
+
+def _hub_configuration() -> str:
+    text = (ROOT / "docs/hub.md").read_text()
+    [one] = [one.text for one in fences("docs/hub.md", text) if one.text.startswith("cluster: ")]
+    return one
 
 
 def main(folder: Path) -> None:

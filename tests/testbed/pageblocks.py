@@ -26,6 +26,7 @@ PAGES = ("*.md", "docs/*.md", "helm/nodevitals/README.md")
 ENGLISH = {
     "README.zh-CN.md": "README.md",
     "docs/first-alert.zh.md": "docs/first-alert.md",
+    "docs/hub.zh.md": "docs/hub.md",
 }
 # Titles: keys of the chart are keys of the hub as well.
 OF_THE_CHART = re.compile(r"values\.yaml|values of the chart")
