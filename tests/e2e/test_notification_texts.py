@@ -80,6 +80,25 @@ def test_minimal_configuration_sends_pages_tickets_and_pings(tmp_path: Path) -> 
         assert {mail["To"] for mail in manager.inbox.mails} == {"operators@example.com"}
 
 
+@pytest.mark.parametrize("name", ["alertmanager.yaml", "minimal.yaml"])
+def test_every_shipped_receiver_sends_with_chinese_names(tmp_path: Path, name: str) -> None:
+    """Each `nodevitals.` replaced by `nodevitals.zh.`, as the comment in the file says."""
+    with FilledIn(tmp_path, name, chinese=True) as manager:
+        post(manager, lost_gpu(tmp_path))
+        post(manager, owners_jobs(tmp_path))
+        post(manager, [annotated(tmp_path, "pcie_degraded", 8, **gpu(5))])
+        mail = find_mail(manager, "] atlas gpu-node-1：GPU 0 掉卡（Xid 79）")
+        assert "【严重】gpu-node-1：GPU 0 掉卡" in mail
+        if name == "alertmanager.yaml":
+            find_page(manager, "atlas gpu-node-1：GPU 0 掉卡（Xid 79）")
+            find_mail(manager, "To: alice@example.com", "作业可能失败")
+            wait_until(lambda: any("掉卡" in chat["title"] for chat in _chats(manager)))
+        assert manager.value("alertmanager_notifications_failed_total") == 0
+        assert {one["References"] for one in manager.inbox.mails} >= {
+            "<group.atlas.gpu-node-1@nodevitals>"
+        }
+
+
 def test_page_chat_and_escalation_of_a_lost_gpu(tmp_path: Path) -> None:
     title = "atlas gpu-node-1: GPU 0 lost (Xid 79), 21 more alerts"
     with FilledIn(tmp_path, "alertmanager.yaml") as manager:
