@@ -19,6 +19,36 @@ _CLEAN = r'reReplaceAll "[\\pC\\pZ<>]+" " "'
 _SHORT = r'{{ . | reReplaceAll "[\\pC\\pZ<>]+" " " | reReplaceAll "^(.{15}).{2,}$" "${1}…" }}'
 
 
+# By whether the fault of an alert is a shipped one; texts of a site's own are its own.
+_SHIPPED = {
+    "named": (
+        '{{ template "nodevitals.zh.object" . }}{{ template "nodevitals.zh.fault" .Labels.fault }}'
+        "{{ else }}{{ or .Annotations.summary .Labels.fault .Labels.alertname | "
+        + _CLEAN
+        + ' | reReplaceAll "^(.{38}).{2,}$" "${1}…" }}{{ end }}'
+    ),
+    "todo": (
+        '{{ if eq .Labels.alertname "FleetIncident" }}'
+        '{{ template "nodevitals.zh.common" .Labels.domain }}'
+        '{{ else }}{{ template "nodevitals.zh.action" .Labels.action }}{{ end }}'
+        f'{{{{ else }}}}{{{{ or .Annotations.action "未说明" | {_CLEAN} | printf "%.700s" }}}}'
+        "{{ end }}"
+    ),
+    "jobs": (
+        '{{ template "nodevitals.zh.impact" . }}'
+        f'{{{{ else }}}}{{{{ or .Annotations.description "未说明" | {_CLEAN} | printf "%.700s" }}}}'
+        "{{ end }}"
+    ),
+    "english": (
+        '{{ if eq .Status "firing" }}{{ with .Annotations.action }}\n'
+        '  英文步骤：{{ reReplaceAll "[\\\\pC\\\\pZ]+" " " . | printf "%.700s" }}'
+        "{{ end }}{{ end }}\n"
+        "  英文摘要：{{ or .Annotations.summary .Labels.alertname | "
+        'reReplaceAll "[\\\\pC\\\\pZ]+" " " | printf "%.300s" }}{{ end }}'
+    ),
+}
+
+
 def chinese_json(registry: Registry) -> str:
     """Return the words of the hub: chinese.yaml, with `faults` and `impacts` by fault."""
     names = _named(registry)
@@ -71,6 +101,12 @@ def _definitions(registry: Registry) -> Iterator[str]:
     faults = {fault: chinese.name for fault, chinese in names.items()}
     yield _define("fault", _choice(faults, _SHORT))
     yield _define("impact", _impacts(registry, names))
+    known = "or " + " ".join(['(eq .Labels.alertname "FleetIncident")', f"({_is_one(faults)})"])
+    yield from (_define(name, [f"{{{{ if {known} }}}}{text}"]) for name, text in _SHIPPED.items())
+
+
+def _is_one(faults: Iterable[str]) -> str:
+    return " ".join(["eq .Labels.fault", *(f'"{fault}"' for fault in faults)])
 
 
 def _define(name: str, lines: Iterable[str]) -> str:

@@ -215,6 +215,20 @@ def test_a_sites_own_rule_has_its_own_chinese_words() -> None:
     found = rendered(alert, language="zh")
     assert found.body.startswith("【警告】gpu-1：FooBar 损坏\n")
     assert "处置：重启 FooBar\n" in found.body
+    assert "影响" not in found.body
+    assert "英文摘要：FooBar broken on gpu-1" in found.body
+
+
+def test_a_sites_own_texts_without_a_language_are_shown_as_they_are() -> None:
+    notes = {"summary": "FooBar 损坏", "description": "作业变慢。", "action": "重启 FooBar"}
+    labels = {"alertname": "Foo", "severity": "critical", "instance": "gpu-1", "fault": "foo"}
+    alert = Alert(status="firing", fingerprint="1", labels=labels, annotations=notes)
+    assert rendered(alert, language="zh").body.splitlines()[:3] == [
+        "【严重】gpu-1：FooBar 损坏",
+        "  影响：作业变慢。",
+        "  处置：重启 FooBar",
+    ]
+    assert "英文" not in rendered(alert, language="zh").body
 
 
 @pytest.mark.parametrize("text", HOSTILE)

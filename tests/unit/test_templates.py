@@ -205,6 +205,33 @@ def test_every_fault_reads_well_in_chinese(tmp_path: Path) -> None:
         assert not [line for line in lines for fault in faults[start : start + 3] if fault in line]
 
 
+def test_a_sites_own_alert_is_shown_in_its_own_words(tmp_path: Path) -> None:
+    labels = {"alertname": "ScratchFull", "fault": "scratch_nearly_full_soon", "instance": "n1"}
+    notes = {
+        "summary": "临时盘快满了",
+        "description": "新作业无法写入。",
+        "action": "清理 /scratch",
+    }
+    own = {**alert(**labels, severity="warning", component="node"), "annotations": notes}
+    assert message(tmp_path, "nodevitals.zh.title", [own])[0].endswith("：临时盘快满了")
+    lines = message(tmp_path, "nodevitals.zh.text", [own])
+    assert lines[:3] == [
+        "【警告】n1：临时盘快满了",
+        "  处置：清理 /scratch",
+        "  影响：新作业无法写入。",
+    ]
+    assert "英文" not in "".join(lines)
+    assert message(tmp_path, "nodevitals.zh.chat", [own]) == [
+        "n1：临时盘快满了",
+        "影响：新作业无法写入。",
+        "处置：清理 /scratch",
+    ]
+    own["annotations"] = {}
+    assert "  影响：未说明" in message(tmp_path, "nodevitals.zh.text", [own])
+    for template in ("nodevitals.title", "nodevitals.zh.title", "nodevitals.chat"):
+        assert "scratch_nearly_full_soon" in message(tmp_path, template, [own])[0]
+
+
 def test_chinese_texts_link_to_pages_that_exist(tmp_path: Path) -> None:
     for fault in ("accelerator_lost", "nvidia_xid", "mount_hung", "rdma_port_down"):
         lines = message(tmp_path, "nodevitals.zh.text", [annotated(tmp_path, fault)])

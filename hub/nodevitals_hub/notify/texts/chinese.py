@@ -71,22 +71,22 @@ class Chinese(Phrases):
     def details(self, group: Group, zone: tzinfo) -> list[str]:
         """As in Phrases."""
         first, lines = group.first, _when(group, zone)
-        labels, notes = first.labels, first.annotations
+        notes = first.annotations
         if group.firing:
-            fault = labels.get("kind") or labels.get("fault", "")
-            impact = words.impact(fault, labels.get("severity", ""), labels.get("component", ""))
             lines += [
-                f"  影响：{clean(notes.get('description_zh', ''), 700) or impact}",
+                f"  影响：{clean(notes.get('description_zh', ''), 700) or _impact(first)}",
                 f"  处置：{clean(notes.get('action_zh', ''), 700) or _action(first)}",
                 f"  手册：{_runbook(first)}",
                 f"  仪表盘：{link(notes.get('dashboard_url', ''))}",
                 f"  图表：{link(first.generator_url)}",
             ]
         if self._with_english:
-            action = notes.get("action", "") if group.firing else ""
+            known = _is_known(first)
+            action = notes.get("action", "") if known or notes.get("action_zh") else ""
+            summary = notes.get("summary", "") if known or notes.get("summary_zh") else ""
             lines += [
-                f"  英文步骤：{clean(action, 700)}",
-                f"  英文摘要：{clean(notes.get('summary', ''))}",
+                f"  英文步骤：{clean(action if group.firing else '', 700)}",
+                f"  英文摘要：{clean(summary)}",
             ]
         return [line for line in lines if not line.endswith("：")]
 
@@ -131,7 +131,10 @@ def _of_one(alert: Alert) -> str:
 
 
 def _is_known(alert: Alert) -> bool:
-    return (alert.labels.get("kind") or alert.labels.get("fault", "")) in words.FAULTS
+    """Whether its fault is a shipped one; the texts of a site's own are shown as they are."""
+    labels = alert.labels
+    shipped = (labels.get("kind") or labels.get("fault", "")) in words.FAULTS
+    return shipped or labels.get("alertname") == "FleetIncident"
 
 
 def _fault(alert: Alert) -> str:
@@ -142,7 +145,8 @@ def _fault(alert: Alert) -> str:
         return "掉卡（Xid 79）" if xid == "79" else f"出现 Xid {xid} 错误"
     if fault in words.FAULTS:
         return words.FAULTS[fault]
-    return clean(alert.annotations.get("summary") or labels.get("alertname", ""), 80) or "告警"
+    own = alert.annotations.get("summary") or fault or labels.get("alertname", "")
+    return clean(own, 80) or "告警"
 
 
 def _object(alert: Alert) -> str:
@@ -160,8 +164,18 @@ def _object(alert: Alert) -> str:
     return clean(next((labels[name] for name in named_by if labels.get(name)), ""), 40)
 
 
+def _impact(alert: Alert) -> str:
+    labels = alert.labels
+    if not _is_known(alert):
+        return clean(alert.annotations.get("description", ""), 700)
+    fault = labels.get("kind") or labels.get("fault", "")
+    return words.impact(fault, labels.get("severity", ""), labels.get("component", ""))
+
+
 def _action(alert: Alert) -> str:
     labels = alert.labels
+    if not _is_known(alert):
+        return clean(alert.annotations.get("action", ""), 700)
     if labels.get("alertname") == "FleetIncident":
         step = words.FIRST_STEPS.get(labels.get("domain", ""), words.OTHER_FIRST_STEP)
         return step + words.PLANNED

@@ -78,7 +78,9 @@ class English(Phrases):
 
 
 def _summary(alert: Alert) -> str:
-    text = alert.annotations.get("summary") or alert.labels.get("alertname") or "alert"
+    labels = alert.labels
+    own = labels.get("fault") or labels.get("alertname") or "alert"
+    text = alert.annotations.get("summary") or own
     return clean(text)
 
 
