@@ -48,6 +48,7 @@ _PREFIXES = tuple(
         "build_info",
         "rdma_port_up",
         "probe_success",
+        "mount_present",
     )
 )
 
@@ -67,6 +68,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     ports_down: tuple[str, ...] = ()
     """RDMA ports that are not active."""
     failing_probes: tuple[str, ...] = ()
+    mounts_missing: tuple[str, ...] = ()
 
     @property
     def in_use(self) -> bool:
@@ -116,6 +118,7 @@ def parse(text: str) -> Facts:
         },
         ports_down=labels("rdma_port_up", 0.0, "device", "port"),
         failing_probes=labels("probe_success", 0.0, "probe", "target"),
+        mounts_missing=labels("mount_present", 0.0, "mountpoint"),
     )
 
 
@@ -137,7 +140,16 @@ def problems_of(facts: Facts, devices: int | None = None) -> list[Report]:
         reports.append(failed("no_device", f"{facts.devices_up} of {wanted} devices are up"))
     if devices is None:
         reports += [failed("port_down", f"port {port} is down") for port in facts.ports_down]
-        reports += [failed("harness", f"probe {name} fails") for name in facts.failing_probes]
+        # The agent did look: what is missing is a fault of the node, and its probe is not another.
+        missing = {f"mounts:{mount}"[:MAX_CHARACTERS] for mount in facts.mounts_missing}
+        reports += [
+            failed("no_device", f"{mount} is not mounted") for mount in facts.mounts_missing
+        ]
+        reports += [
+            failed("harness", f"probe {name} fails")
+            for name in facts.failing_probes
+            if name not in missing
+        ]
     return reports
 
 
