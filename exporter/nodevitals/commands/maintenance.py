@@ -82,12 +82,14 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(f"maintenance {options.action}: --for and --reason belong to start")
     if settings.enabled is False:
         raise CommandError("probes.maintenance is not enabled: the agent does not read the file")
+    ended = False
     try:
         if options.action == "start":
             _write(path, _content(options, settings))
         elif options.action == "end":
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(path)
+                ended = True
         declared = read_maintenance(path, settings)
     except OSError as error:
         _fail(path, error)
@@ -96,6 +98,8 @@ def run(options: argparse.Namespace) -> int:
             f"{path}: {declared.problem}; maintenance start writes it anew", FOUND_WRONG
         )
     _print(path, declared, as_json=options.json)
+    if ended and not options.json:
+        print("alerts stay muted for 10 minutes more")
     return 0
 
 
