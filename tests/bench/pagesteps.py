@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 ELLIPSIS = "…"
 # The line above a block, as forges show it: a title of the fence is seen on the site only.
-LABEL = re.compile(r"\*(?:Not run by our tests: |测试不运行此段：)(?P<reason>.{8,}?)[.。]\*")
+LABEL = re.compile(
+    r"\*(?:Not run by our tests: |（本项目的自动测试不执行此段：)(?P<reason>.{8,}?)[.）]\*"
+)
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)(?P<title>[^`\n]*)$")
 
 

@@ -65,7 +65,7 @@ def _problems_of_commands(page: str, fence: Fence) -> Iterator[str]:
         yield "a fence of kind sh has no prompts: make it console"
     if fence.not_run:
         return
-    if "not run" in f"{fence.title} {fence.above}".lower() or "测试不运行" in fence.above:
+    if "not run" in f"{fence.title} {fence.above}".lower() or "测试不执行" in fence.above:
         yield f"a line above the block says so, and why: {LABEL}"
     elif page in pageblocks.ENGLISH:
         english = _lines((ROOT / pageblocks.ENGLISH[page]).read_text())
@@ -111,7 +111,7 @@ def test_each_runner_has_commands_to_run() -> None:
     [
         ("```sh\ntrue\n```\n", "no test runs this"),
         ("*Not run by our tests: needs a cluster.*\n\n```sh\ntrue\n```\n", ""),
-        ("*测试不运行此段：需要 Kubernetes 集群。*\n\n```sh\ntrue\n```\n", ""),
+        ("*（本项目的自动测试不执行此段：需要 Kubernetes 集群）*\n\n```sh\ntrue\n```\n", ""),
         ("*Not run by our tests: .*\n```sh\ntrue\n```\n", "and why"),
         ("*Not run.*\n```sh\ntrue\n```\n", "and why"),
         ('```sh title="not run by our tests: needs a cluster"\ntrue\n```\n', "and why"),
