@@ -56,12 +56,19 @@ def span(seconds: float | None, language: str = "en") -> str:
         return "-"
     t = texts_of(language)
     if seconds < 120:
-        return f"{seconds:.3g} {t('second')}"
+        return f"{rounded(seconds)} {t('second')}"
     if seconds < 7200:
         return f"{seconds / 60:.0f} {t('minute')}"
     if seconds < 48 * 3600:
         return f"{seconds / 3600:.3g} {t('hour')}"
     return f"{seconds / 86400:.3g} {t('day')}"
+
+
+def rounded(value: float) -> str:
+    """A number for people: three digits, no exponent, `< 0.01` for less."""
+    if 0 < value < 0.01:
+        return "< 0.01"
+    return f"{value:.0f}" if value >= 100 else f"{round(value, 2):.3g}"
 
 
 @pass_context
@@ -97,7 +104,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(moment=moment, span=_span, rate=rate, size=size)
+    environment.filters.update(moment=moment, span=_span, rate=rate, size=size, rounded=rounded)
     environment.globals.update(phrases=phrases)
     return environment
 
