@@ -22,7 +22,7 @@ Outcome = Literal["ok", "bad", "unknown"]
 """bad: a node, a rail or a link is named. unknown: the check could not tell, also where nothing
 says how fast it should have been."""
 Reason = Literal["hardware", "threshold", "harness", "workload"]
-"""hardware: a device or a link failed, or is far below the rate of its port. threshold: it works,
+"""hardware: a device, a link or a mount failed, or is far below the rate of its port. threshold: it works,
 but slower than it should; of an unknown outcome, whether it is slower is unknown. harness:
 the test itself failed (a tool, ssh, an agent). workload: jobs use the nodes."""
 Trigger = Literal["page", "rest", "command", "resource", "schedule", "alert", "job"]
