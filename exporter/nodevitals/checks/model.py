@@ -22,9 +22,9 @@ Outcome = Literal["ok", "bad", "unknown"]
 """bad: a node, a rail or a link is named. unknown: the check could not tell, also where nothing
 says how fast it should have been."""
 Reason = Literal["hardware", "threshold", "harness", "workload"]
-"""hardware: a device, a link or a mount failed, or is far below the rate of its port. threshold: it works,
-but slower than it should; of an unknown outcome, whether it is slower is unknown. harness:
-the test itself failed (a tool, ssh, an agent). workload: jobs use the nodes."""
+"""hardware: a device, a link or a mount failed, or is far below the rate of its port. threshold:
+it works, but slower than it should; of an unknown outcome, whether it is slower is unknown.
+harness: the test itself failed (a tool, ssh, an agent). workload: jobs use the nodes."""
 Trigger = Literal["page", "rest", "command", "resource", "schedule", "alert", "job"]
 Role = Literal["read", "run", "act"]
 """read: see everything. run: also start and cancel checks, and leases. act: also force a check on
