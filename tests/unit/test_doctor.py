@@ -280,7 +280,7 @@ def test_alerts_of_this_node_that_fire() -> None:
     ]
     rule.alerts.append(alert())
     (found,) = alert_findings([group("a", rule)], {"nodevitals-a"}, {"gpu-1"})
-    assert found.detail == "1 alerts of this node fire: NodeCpuHigh (warning)"
+    assert found.detail == "firing for this node, of the shipped alerts: NodeCpuHigh (warning)"
 
 
 def test_an_old_prometheus_is_a_problem() -> None:

@@ -254,11 +254,11 @@ def alert_findings(
     loud = [alert for alert in firing if alert.labels.get("severity") in ("critical", "warning")]
     if loud:
         names = sorted({_alert_name(alert) for alert in loud})
-        text = f"{len(loud)} alerts of this node fire: {listed(names, 8)}"
+        text = f"firing for this node, of the shipped alerts: {listed(names, 8)}"
         remedy = "follow the runbook of each: the URL is its annotation runbook_url"
         yield Finding("alerts", PROBLEM, text, remedy)
     elif instances:
-        yield Finding("alerts", OK, "no alert of this node fires")
+        yield Finding("alerts", OK, "no shipped alert fires for this node")
 
 
 def _alert_name(alert: FiringAlert) -> str:
