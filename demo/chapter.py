@@ -18,6 +18,8 @@ from demo import ROOT
 from demo.report import Progress
 
 START_SECONDS = 300.0
+# After SIGKILL.
+END_SECONDS = 60.0
 LEFT_OUT = "left out"
 
 
@@ -86,7 +88,7 @@ def begun(
         yield Chapter(name, process, log)
     finally:
         process.kill()  # its namespaces end with it
-        process.wait()
+        process.wait(END_SECONDS)
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 stream.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import time
 from email.message import EmailMessage
+from functools import partial
 from pathlib import Path
 
 import requests
@@ -41,8 +42,8 @@ NODE, GPU = "gpu-node-1", 2
 ROWS = {8: 2, 15: 5.75}
 WIDTH_PX = 1150
 ARRIVAL_SECONDS = 600.0
-# The panels read what rules have recorded after the alert.
-SETTLED_SECONDS = 10.0
+# What the panels read, and rules record after the alert.
+LOST = "nodevitals:accelerator_state == 5"
 
 
 def send_mails(pipeline: Pipeline, address: str) -> None:
@@ -100,7 +101,7 @@ def draw(prometheus: str, language: str, path: Path) -> None:
     render(board, Prometheus(prometheus), span, {"instance": [NODE]}, path, width=WIDTH_PX)
 
 
-def tell(pictures: Path) -> dict[str, str]:
+def run_story(pictures: Path) -> dict[str, str]:
     """Run the fault, draw its pictures, and return its mail by language."""
     font_manager.fontManager.addfont(str(CHINESE_FONT))
     rcParams["font.family"] = ["DejaVu Sans", "Droid Sans Fallback"]
@@ -108,12 +109,13 @@ def tell(pictures: Path) -> dict[str, str]:
         send_mails(pipeline, mails.address)
         pipeline.gpus.lose(GPU)
         wait_until(lambda: len(mails.mails) >= len(READMES), ARRIVAL_SECONDS, "the mails")
-        time.sleep(SETTLED_SECONDS)
+        recorded = partial(pipeline.prometheus.query, LOST)
+        wait_until(recorded, ARRIVAL_SECONDS, "the state of the GPU")
         for language in READMES:
             draw(pipeline.prometheus.url, language, pictures / f"story.{language}.png")
         return {str(mail["To"]).partition("@")[0]: mail_text(mail) for mail in mails.mails}
 
 
 if __name__ == "__main__":
-    for language, text in tell(ROOT / "docs/pictures").items():
+    for language, text in run_story(ROOT / "docs/pictures").items():
         write_mail(ROOT / READMES[language], text)

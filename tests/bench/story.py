@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from demo.story import BLOCK, READMES, tell
+from demo.story import BLOCK, READMES, run_story
 
 from testbed.node import ROOT
 
 
 def main(folder: Path) -> None:
     """Run the fault, and print its mails. Raises AssertionError where a README has another one."""
-    for language, text in tell(folder).items():
+    for language, text in run_story(folder).items():
         print(text)
         shown = BLOCK.search((ROOT / READMES[language]).read_text())
         assert shown is not None

@@ -1,5 +1,5 @@
-"""What the catalogue and recording rules tell about metrics. In: rules, and expressions that read
-what they record. Out: the labels, kind and range of the result.
+"""What is known about metrics, from the catalogue and from recording rules. In: rules, and
+expressions that read what they record. Out: the labels, kind and range of the result.
 """
 
 from __future__ import annotations
