@@ -117,7 +117,7 @@ def test_other_operations_with_eight_queue_pairs(roce: Loopback) -> None:
     assert [one["outcome"] for one in state["reports"]] == ["ok"] * 2, state
 
 
-@pytest.mark.parametrize("operation", ["send_lat", "write_lat"])
+@pytest.mark.parametrize("operation", ["send_lat", "write_lat", "read_lat"])
 def test_latencies_with_a_given_gid(roce: Loopback, operation: str) -> None:
     test = {**LATENCY, "operation": operation, "message_bytes": 8}
     (report,) = ordered(roce, test)["reports"]

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from nodevitals.probes.fabric.tools.report import BANDWIDTH, LATENCY
 from testbed import image
 from testbed.confinement import CAPABILITIES
 from testbed.imagemachine import Machine
@@ -31,7 +32,7 @@ RIGHTS = sum(
     1 << CAPABILITIES.index(name)
     for name in image.RESTRICTIONS["securityContext"]["hardware"]["capabilities"]["add"]
 )
-TOOLS = [f"ib_{one}" for one in ("write_bw", "read_bw", "send_bw", "send_lat", "write_lat")]
+TOOLS = [f"ib_{one}" for one in (*BANDWIDTH, *LATENCY)]
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ TITLES = {
     "send_bw": "Send BW Test",
     "write_lat": "RDMA_Write Latency Test",
     "send_lat": "Send Latency Test",
+    "read_lat": "RDMA_Read Latency Test",
 }
 WAITING = f"\n{'*' * 36}\n* Waiting for client to connect... *\n{'*' * 36}\n"
 UNITS = {"MB/sec": 2**20, "MiB/sec": 2**20, "Gb/sec": 1.25e8}

@@ -23,7 +23,7 @@ from nodevitals.probes.fabric.probe import OrderLog
 from nodevitals.probes.fabric.server_side import Guard
 from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
 from nodevitals.probes.fabric.tools import PARSERS, hccl, iperf3, nccl, perftest
-from nodevitals.probes.fabric.tools.report import ResultRow
+from nodevitals.probes.fabric.tools.report import LATENCY, ResultRow
 from testbed import tooloutput as out
 from testbed.node import environment, run
 
@@ -56,13 +56,14 @@ def test_warnings_between_rows_are_ignored() -> None:
     assert [row.message_bytes for row in perftest.parse(text).rows] == [1024 << n for n in range(5)]
 
 
-def test_latency_statistics_in_seconds() -> None:
+@pytest.mark.parametrize("operation", LATENCY)
+def test_latency_statistics_in_seconds(operation: str) -> None:
     row = out.latency_row(8, 1000, 1.42, 9.93, 1.47, 1.49, 0.08, 1.57, 5.02)
-    report = perftest.parse(out.perftest_head("send_lat") + out.latency_columns() + row)
+    report = perftest.parse(out.perftest_head(operation) + out.latency_columns() + row)
     expected = {"minimum": 1.42e-6, "maximum": 9.93e-6, "median": 1.47e-6}
     expected |= {"mean": 1.49e-6, "p99": 1.57e-6, "p999": 5.02e-6}
     assert report.rows[0].latency_seconds == pytest.approx(expected)
-    assert report.rows[0].operation == "send_lat"
+    assert report.rows[0].operation == operation
 
 
 def test_latency_columns_may_touch() -> None:

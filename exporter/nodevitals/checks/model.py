@@ -49,9 +49,9 @@ class TestRequest(
     tool: Optional[Tool] = None
     """By default perftest for pairs, nccl for collectives."""
     operation: str = ""
-    """perftest: write_bw, read_bw, send_bw, send_lat, write_lat; iperf3: tcp; collectives:
-    all_reduce, all_gather, reduce_scatter, broadcast, alltoall, sendrecv. By default write_bw, tcp,
-    all_reduce."""
+    """perftest: write_bw, read_bw, send_bw, send_lat, write_lat, read_lat; iperf3: tcp;
+    collectives: all_reduce, all_gather, reduce_scatter, broadcast, alltoall, sendrecv. By default
+    write_bw, tcp, all_reduce."""
     device: str = ""
     """RDMA device such as mlx5_0; for iperf3 a network interface. Needed for perftest."""
     port: Annotated[int, msgspec.Meta(ge=1, le=255)] = 1

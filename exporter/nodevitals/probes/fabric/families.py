@@ -23,7 +23,8 @@ BANDWIDTH = pairs.gauge(
 )
 LATENCY = pairs.gauge(
     "latency_seconds",
-    "Half of the round trip time in the last test with this peer, over all its messages.",
+    "Half of the round trip time in the last test with this peer, over all its messages; of "
+    "read_lat the whole.",
     statistic=STATISTICS,
 )
 FAILURE = pairs.gauge(

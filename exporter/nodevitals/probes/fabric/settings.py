@@ -31,7 +31,7 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tool: Literal["perftest", "iperf3"]
     """Program that runs the test: perftest or iperf3. Example: `perftest`"""
     operation: str
-    """perftest: write_bw, read_bw, send_bw, send_lat or write_lat; iperf3: tcp.
+    """perftest: write_bw, read_bw, send_bw, send_lat, write_lat or read_lat; iperf3: tcp.
     Example: `write_bw`"""
     device: str
     """RDMA device; for iperf3 the network interface whose traffic counts as use of the link.

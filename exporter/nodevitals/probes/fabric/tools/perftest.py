@@ -1,4 +1,4 @@
-"""perftest: ib_write_bw, ib_read_bw, ib_send_bw, ib_send_lat, ib_write_lat.
+"""perftest: ib_write_bw, ib_read_bw, ib_send_bw, ib_send_lat, ib_write_lat, ib_read_lat.
 
 Each row has its bandwidth twice, in bytes and in messages per second, so a row that was cut or
 mixed with another line is detected. `MB/sec` are MiB. The JSON of Debian 12's version is invalid

@@ -25,7 +25,9 @@ or of the tool, never a slow link; `timeout` means that the test was still trans
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
 BANDWIDTH = ("write_bw", "read_bw", "send_bw")
-LATENCY = ("send_lat", "write_lat")
+LATENCY = ("send_lat", "write_lat", "read_lat")
+"""perftest reports half of the round trip for `send_lat` and `write_lat`, and the whole of it for
+`read_lat`, because a read returns by itself (rtt_factor in its perftest_parameters.c)."""
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall", "sendrecv")
 
 
