@@ -128,6 +128,22 @@ def test_latencies_with_a_given_gid(roce: Loopback, operation: str) -> None:
     assert report["outcome"] == "failed"
 
 
+def test_rails_crossed(tmp_path: Path) -> None:
+    """Each side uses its own device, and the promised rate of each port is that of its device."""
+    with made(tmp_path, tests=[], slot="60s") as loopback:
+        loopback.nodes[B].environment["FAKE_DEVICE"] = "mlx5_3:1:"
+        start(loopback)
+        crossed = {**TEST, "peer_device": "mlx5_3"}
+        (report,) = ordered(loopback, crossed)["reports"]
+        assert report["outcome"] == "ok", report
+        (report,) = ordered(loopback, TEST)["reports"]
+        assert report["reason"] == "no_device", report
+        wrong = order(A, B, {**TEST, "peer_device": "-x"})
+        status, body = client(loopback, A).put({**wrong, "node": A})
+        assert (status, body["refusal"]) == (409, "invalid")
+        assert body["message"] == "tests[0].peer_device: '-x' is no name of a device"
+
+
 def test_planned_tests_and_orders_exclude_each_other(tmp_path: Path) -> None:
     """Each of them is done, and then the plan goes on."""
     planned = {**TEST, "timeout": "1s"}

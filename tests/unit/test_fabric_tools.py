@@ -342,6 +342,7 @@ def test_duration_on_a_link_of_unknown_rate_is_charged_with_what_iperf3_moves(
         ({"operation": "send_lat", "seconds": None, "queue_pairs": 2}, "queue_pairs"),
         ({"gid_index": 65}, "gid_index"),
         ({"timeout": 10.0}, "timeout"),
+        ({"peer_device": "../mlx5_0"}, "peer_device"),
         ({"tool": "iperf3", "operation": "tcp", "gid_index": 3}, "gid_index"),
     ],
 )
@@ -359,6 +360,10 @@ def test_key_of_a_test_is_that_of_earlier_versions() -> None:
     assert test.key == "perftest-write_bw-mlx5_1-1-65536-1000-1"
     assert replace(test, seconds=5, traffic_class=0).key == f"{test.key}-5s-tc0"
     assert replace(test, gid_index=3).key == test.key
+    assert replace(test, peer_device="mlx5_2").key == f"{test.key}-to:mlx5_2"
+    assert msgspec.json.encode(test) == (
+        b'{"tool":"perftest","operation":"write_bw","device":"mlx5_1"}'
+    )
 
 
 def test_refusals_are_logged_again_after_a_minute_with_those_left_out() -> None:

@@ -9,7 +9,6 @@ issued before the agent started, or long ago, is refused.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nodevitals.probes.common.addresses import ListedTarget
-from nodevitals.probes.fabric.settings import TestSettings
+from nodevitals.probes.fabric.settings import DEVICE_NAME, TestSettings
 from nodevitals.probes.fabric.tools.report import Report
 
 ORDERS_PATH = "/fabric/v1/orders"
@@ -45,7 +44,6 @@ OrderRefusal = Literal[
     "not_this_node", "not_listed", "stale", "busy", "forbidden", "invalid", "unknown"
 ]
 OrderId = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9-]{8,64}\Z")]
-_DEVICE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,31}")
 
 MAX_ROWS = 8
 _OMITTED = "\n[…]\n"
@@ -102,7 +100,7 @@ def problem_of(order: Order) -> str:
     if len({test.key for test in order.tests}) < len(order.tests):
         return "two tests are the same"
     for number, test in enumerate(order.tests):
-        if not _DEVICE.fullmatch(test.device):
+        if not DEVICE_NAME.fullmatch(test.device):
             return f"tests[{number}].device: {test.device[:64]!r} is no name of a device"
         for problem in test.problems():
             return f"tests[{number}].{problem.path}: {problem.message}"

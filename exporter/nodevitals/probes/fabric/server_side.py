@@ -91,7 +91,7 @@ class _Session:
 
     def __init__(self, request: OpenRequest, test: TestSettings, order: OrderEntry | None) -> None:
         self.request = request
-        self.test = test
+        self.test = test.on_target()
         self.order = order
         self.response: Opened | Refused = Refused(refusal="failed", reason="harness")
         self.ready = threading.Event()

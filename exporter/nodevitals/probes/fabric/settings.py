@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, Optional, Union
 
 import msgspec
+from msgspec.structs import replace
 
 from nodevitals.document.local import LocalFile, LocalFiles
 from nodevitals.probe import BytesPerSecond, ProbeSettings, Problem, Seconds
@@ -17,13 +19,16 @@ from nodevitals.quantities import parse_listen_address, shown
 DEFAULT_PORT = 9856
 TOOLS = ("perftest", "iperf3")
 OPERATIONS = (*BANDWIDTH, *LATENCY, "tcp")
+DEVICE_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,31}")
 MAX_GID_INDEX = 64
 """perftest refuses a larger index (MAX_GID_IX in its perftest_parameters.h)."""
 MessageBytes = Annotated[int, msgspec.Meta(ge=1, le=2**30)]
 ToolPort = Annotated[int, msgspec.Meta(ge=1024, le=65535)]
 
 
-class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TestSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """One test. Both nodes of a pair must have the same settings, or they refuse to test."""
 
     __test__ = False  # not for pytest
@@ -36,6 +41,9 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     device: str
     """RDMA device; for iperf3 the network interface whose traffic counts as use of the link.
     Example: `mlx5_0`"""
+    peer_device: str = ""
+    """Device of the node that runs the server side, where it differs from `device`: rails crossed,
+    or nodes that name their devices differently. Example: `mlx5_1`"""
     ib_port: Annotated[int, msgspec.Meta(ge=1, le=255)] = 1
     """Port of the RDMA device."""
     message_bytes: MessageBytes = 65536
@@ -77,12 +85,18 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             words.append(f"{self.seconds}s")
         if self.traffic_class is not None:
             words.append(f"tc{self.traffic_class}")
+        if self.peer_device:
+            words.append(f"to:{self.peer_device}")
         return "-".join(map(str, words))
 
     @property
     def labels(self) -> tuple[str, str, str, str]:
         """The labels tool, operation, device and message_bytes of its samples."""
         return (self.tool, self.operation, self.device, str(self.message_bytes))
+
+    def on_target(self) -> TestSettings:
+        """The test as its target runs it: on the target's device."""
+        return replace(self, device=self.peer_device or self.device)
 
     def problems(self) -> Iterator[Problem]:
         """Report settings that the tool does not support or that contradict each other."""
@@ -92,6 +106,8 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 "operation",
                 f"{self.tool} has no {shown(self.operation)}: choose {', '.join(known)}",
             )
+        if self.peer_device and not DEVICE_NAME.fullmatch(self.peer_device):
+            yield Problem("peer_device", f"{shown(self.peer_device)} is no name of a device")
         if self.tool == "iperf3" and self.gid_index is not None:
             yield Problem("gid_index", "iperf3 has none: remove it")
         if self.tool == "perftest" and (self.gid_index or 0) > MAX_GID_INDEX:
