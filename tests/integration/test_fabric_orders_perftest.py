@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nodevitals.probes.fabric.tools.report import NOT_TESTED
 from testbed.loopback import DEVICE, TEST, TOKEN, Loopback
 from testbed.node import Node, wait_until
 from testbed.ordering import HUB_NAME, HUB_TOKEN, OrderClient, order
@@ -124,8 +125,29 @@ def test_latencies_with_a_given_gid(roce: Loopback, operation: str) -> None:
     assert report["rows"][0]["latency_seconds"]["median"] == pytest.approx(1.47e-6)
     (report,) = ordered(roce, {**test, "gid_index": 3})["reports"]
     assert report["reason"] == "no_gid"
-    (report,) = ordered(roce, {**test, "traffic_class": 0}, test)["reports"]
-    assert report["outcome"] == "failed"
+    reports = ordered(roce, {**test, "traffic_class": 0}, test)["reports"]
+    assert [report["outcome"] for report in reports] == ["failed", "ok"]
+
+
+def test_an_order_goes_on_after_a_failed_test(roce: Loopback) -> None:
+    """Of what failed, only larger sizes are left out; each report belongs to its test."""
+    gone = {**BANDWIDTH, "device": "mlx5_9", "operation": "write_bw", "message_bytes": 8}
+    larger, smaller = ({**gone, "message_bytes": size} for size in (64, 4))
+    state = ordered(
+        roce,
+        gone,
+        larger,
+        smaller,
+        {**gone, "device": DEVICE},
+        {**LATENCY, "operation": "read_lat"},
+    )
+    found = [(one.get("reason"), one["message"]) for one in state["reports"]]
+    assert [reason for reason, _ in found] == ["no_device"] * 3 + [None] * 2
+    assert [text.startswith(NOT_TESTED) for _, text in found] == [False, True, False, False, False]
+    commands = [run.get("command", "").split(" -p ")[0] for run in state["runs"]]
+    own = f"-d {DEVICE} -i 1 -x {GID}"
+    assert commands == ["", "", "", f"ib_write_bw {own}", f"ib_read_lat {own}"]
+    assert "RDMA_Read Latency Test" in state["runs"][4]["output"]
 
 
 def test_rails_crossed(tmp_path: Path) -> None:

@@ -82,6 +82,11 @@ def test_a_matrix_names_the_slow_node_and_the_next_has_a_baseline(
         assert len(detail.results) == detail.check.runs_done == detail.check.cost.runs == 28
         assert set(agents.executions.values()) == {1}
         assert len(agents.executions) == 28
+        run = detail.results[0]
+        source, target = run.nodes
+        assert run.commands == (f"# {target}\nperftest\n# {source}\nperftest {target}",)
+        assert run.outputs == (f"# {source}\nas {source}",)
+        assert run.port_bytes_per_second == ((12.5e9, 12.5e9),)
         agents.slow.clear()
         first = hub.ended(hub.submit(kind="pair", nodes=agents.names[:2], test=TEST).id)
         assert first.check.verdict is not None
@@ -247,7 +252,7 @@ def test_an_agent_that_ends_under_a_test_says_nothing_about_its_node(
     assert verdict is not None
     assert (verdict.outcome, verdict.reason) == ("unknown", "harness"), verdict
     assert detail.results[0].skipped == "no_agent"
-    assert f"agent of {node}" in detail.results[0].raw
+    assert f"agent of {node}" in detail.results[0].outputs[0]
 
 
 @pytest.mark.parametrize("end", [0, 1])

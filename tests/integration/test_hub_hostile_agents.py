@@ -143,7 +143,10 @@ def test_a_reply_to_a_lease_that_makes_no_sense(
         (b'{"id": "nv-another-order", "state": "done"}', "the state of another order"),
         (b'{"x": ' + b"[" * 60_000, "not a response of an agent"),
         (b'{"id": "nv-order-1", "state": "done", "seconds": 1e999}', "not a response of an agent"),
-        (b'{"id": "nv-order-1", "state": "done", "raw": "' + b"x" * 300_000, "over 262144 bytes"),
+        (
+            b'{"id": "nv-order-1", "state": "done", "skipped": "' + b"x" * 600_000,
+            "over 524288 bytes",
+        ),
     ],
 )
 def test_a_state_of_an_order_that_makes_no_sense(tmp_path: Path, body: bytes, text: str) -> None:
@@ -155,22 +158,25 @@ def test_a_state_of_an_order_has_no_more_than_an_agent_keeps(tmp_path: Path) -> 
     long = "a\n" * 20_000
     row = {"message_bytes": 8, "bandwidth_bytes_per_second": 1e9}
     report = {"outcome": "ok", "message": long[:1000], "rows": [row] * 10}
-    sent = {"skipped": long[:9000], "seconds": -1e300, "raw": long, "reports": [report] * 33}
+    run = {"command": long[:3000], "output": long, "port_bytes_per_second": 1e300}
+    sent = {"skipped": long[:9000], "seconds": -1e300, "reports": [report] * 65, "runs": [run] * 4}
     sent["versions"] = {f"{n}{long[:500]}": long[:500] for n in range(20)}
     body = msgspec.json.encode({"id": "nv-order-1", "state": "done", **sent})
     found = order_state(tmp_path, body)
     assert isinstance(found, OrderStatus)
-    assert len(msgspec.json.encode(found)) < 100_000
+    assert (len(found.reports), len(found.runs)) == (64, 4)
+    assert len(msgspec.json.encode(found)) < 220_000
     assert "\n" not in found.skipped + found.reports[0].message + "".join(found.versions)
     assert found.seconds == 0
 
 
 @pytest.mark.parametrize("rate", [-1.0, 0.0, 0.5, 1e16, 1e300])
 def test_a_port_with_a_rate_that_makes_no_sense_has_none(tmp_path: Path, rate: float) -> None:
-    sent = {"id": "nv-order-1", "state": "done", "port_bytes_per_second": rate}
+    run = {"port_bytes_per_second": rate}
+    sent = {"id": "nv-order-1", "state": "done", "runs": [run]}
     found = order_state(tmp_path, msgspec.json.encode(sent))
     assert isinstance(found, OrderStatus)
-    assert found.port_bytes_per_second is None
+    assert found.runs[0].port_bytes_per_second is None
 
 
 def test_an_agent_grants_only_what_it_was_asked_for(tmp_path: Path) -> None:

@@ -54,7 +54,9 @@ class Standing:
                 "skipped": self.skipped,
                 "reports": self.reports,
             }
-        own["port_bytes_per_second"] = self.port
+        peer = self.order["target"] if self.order["node"] == self.order["source"] else ""
+        one = {"command": f"perftest {peer}".strip(), "output": f"as {self.order['node']}"}
+        own["runs"] = [{**one, "port_bytes_per_second": self.port}] * len(self.order["tests"])
         return {"id": self.order["id"], "versions": {"nodevitals": "0"}, **own}
 
 

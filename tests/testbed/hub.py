@@ -70,7 +70,7 @@ class SimulatedRunner(Runner):
         await asyncio.sleep(3600 if self.held & set(run.nodes) else self.seconds)
         rate = USUAL_BYTES_PER_SECOND * (0.4 if self.slow & set(run.nodes) else 1.0)
         kind = check.request.kind
-        ports = (PORT_BYTES_PER_SECOND,) * 2 if kind in ("pair", "matrix") else ()
+        ports = (PORT_BYTES_PER_SECOND,) * 2 if kind in ("pair", "matrix") else None
         row = ResultRow(
             operation=check.request.test.operation or None,
             message_bytes=65536,
@@ -83,8 +83,8 @@ class SimulatedRunner(Runner):
             reports=(Report(outcome="ok", rows=(row,)),),
             started=time.time() - self.seconds,
             seconds=self.seconds,
-            port_bytes_per_second=ports,
-            raw=f"simulated: {rate:g} bytes per second\n",
+            port_bytes_per_second=(ports,),
+            outputs=(f"simulated: {rate:g} bytes per second\n",),
             versions={"simulated": "1"},
         )
 

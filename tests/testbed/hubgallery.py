@@ -93,7 +93,7 @@ def _results(request: CheckRequest, slow: dict[str, float], broken: dict[str, An
             reports=tuple(reports),
             started=START + 60 * run.number,
             seconds=4.2,
-            raw="#bytes  #iterations  BW average[Gb/sec]\n65536   1000         391.2\n" * 3,
+            outputs=("#bytes  #iterations  BW average[Gb/sec]\n65536   1000         391.2\n" * 3,),
             versions={"perftest": "6.23", "nodevitals": "1.0.0"},
         )
 
@@ -116,9 +116,8 @@ def made(number: int, fields: dict[str, Any], **state: Any) -> tuple[Check, list
         runs_done=len(results),
         baseline=state.pop("baseline", None),
         baseline_ok=state.pop("baseline_ok", True),
-        figure=planning.figure(request, results),
     )
-    check = msgspec.structs.replace(check, verdict=planning.judge(check, results))
+    check = planning.judged(check, results)
     if "phase" in state and state["phase"] != "canceled":
         open_ = {"ended": None, "verdict": None, "figure": None}
         check = msgspec.structs.replace(check, **open_, runs_done=len(results) // 3)

@@ -53,7 +53,9 @@ def matrix_check(
         report = Report(outcome="ok", message=text, rows=(row,))
         versions = {"iperf3": text}
         results.append(
-            RunResult(number=number, nodes=pair, reports=(report,), raw=text, versions=versions)
+            RunResult(
+                number=number, nodes=pair, reports=(report,), outputs=(text,), versions=versions
+            )
         )
     finding = NodeVerdict(
         subject=slow, scope="node", reason="threshold", message=text, suspects=(text,)

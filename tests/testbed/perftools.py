@@ -1,8 +1,10 @@
 """The programs of perftest, without RDMA: they check their arguments, connect over TCP, and print
 what the real ones print. Their environment decides what happens:
 
-FAKE_DEVICE   the existing device, as `mlx5_0:1:5`: name, port, GID index ('' on InfiniBand)
-FAKE_GBITS    bandwidth of this side; the result is that of the slower one
+FAKE_DEVICE   the existing devices, as `mlx5_0:1:5,mlx5_1:1:5`: name, port, GID index ('' on
+              InfiniBand)
+FAKE_GBITS    bandwidth of this side; the result is that of the slower one; FAKE_GBITS_mlx5_1 that
+              of one device
 FAKE_SECONDS  duration of a transfer
 FAKE_DELAY    seconds before the client connects, 0 where it is not set
 FAKE_TCLASS   the only traffic class that the fabric carries; any where it is not set
@@ -44,8 +46,9 @@ def main(name: str) -> None:
     add("-F", action="store_true", required=True)
     add("peer", nargs="?")
     options = parser.parse_args()
-    device, port, gid = os.environ["FAKE_DEVICE"].split(":")
-    if (options.d, options.i) != (device, int(port)):
+    devices = dict(text.split(":", 1) for text in os.environ["FAKE_DEVICE"].split(","))
+    port, gid = devices.get(options.d, "0:").split(":")
+    if options.i != int(port):
         sys.exit(" Did not detect devices \n If device exists, check if driver is up")
     if (options.x or "") != gid:
         sys.exit(" Found Incompatibility issue with GID types.")
@@ -71,7 +74,7 @@ def _run_server(options: argparse.Namespace, operation: str, request: bytes) -> 
         connection = _accepted(server)
     with connection:
         connection.settimeout(None)
-        gbits = _exchange(connection, request)
+        gbits = _exchange(connection, request, options.d)
         connection.recv(1)
     _print(options, operation, gbits)
 
@@ -99,7 +102,7 @@ def _run_client(options: argparse.Namespace, operation: str, request: bytes) -> 
         sys.exit("Unable to open file descriptor for socket connection")
     with connection:
         connection.settimeout(None)
-        gbits = _exchange(connection, request)
+        gbits = _exchange(connection, request, options.d)
         end = time.monotonic() + float(os.environ.get("FAKE_SECONDS", "0.05"))
         connection.settimeout(0.02)
         while time.monotonic() < end:
@@ -112,9 +115,9 @@ def _run_client(options: argparse.Namespace, operation: str, request: bytes) -> 
     _print(options, operation, gbits)
 
 
-def _exchange(connection: socket.socket, request: bytes) -> float:
+def _exchange(connection: socket.socket, request: bytes, device: str) -> float:
     """Compare the arguments of both sides. Returns the bandwidth of the slower one."""
-    gbits = os.environ.get("FAKE_GBITS", "390")
+    gbits = os.environ.get(f"FAKE_GBITS_{device}", os.environ.get("FAKE_GBITS", "390"))
     connection.sendall(request + b"|" + gbits.encode() + b"\n")
     received = b""
     while not received.endswith(b"\n"):

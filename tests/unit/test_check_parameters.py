@@ -45,7 +45,7 @@ def refusals(**fields: object) -> list[str]:
 def test_defaults_are_filled_in_and_resolving_twice_changes_nothing() -> None:
     resolved = checked(request(test=RDMA), PRESETS)
     assert resolved.test == TestRequest(
-        tool="perftest", operation="write_bw", device="mlx5_0", sizes="64KiB", iterations=1000
+        tool="perftest", operation="write_bw", device="mlx5_0", sizes="1MiB", iterations=200
     )
     assert resolve(resolved, PRESETS) == resolved
     wanted = checked(request(kind="collective"), PRESETS).test
@@ -111,6 +111,25 @@ def test_nodes_come_from_names_and_labels_each_once() -> None:
         ({"kind": "collective", "test": RDMA}, "test.tool: collective has no 'perftest'"),
         ({"test": {}}, "test.device: missing"),
         ({"test": {**RDMA, "device": "-d"}}, "test.device: '-d' is no device"),
+        ({"test": {**RDMA, "device": "mlx5_0,"}}, "test.device: '' is no device"),
+        ({"test": {**RDMA, "device": "mlx5_0;x"}}, "test.device: 'mlx5_0;x' is no device"),
+        ({"test": {"tool": "iperf3", "device": "all"}}, "test.device: a node has too many"),
+        ({"test": {"tool": "iperf3", "crossed": True}}, "test.crossed: which devices"),
+        (
+            {"kind": "collective", "test": {"device": "mlx5_*"}},
+            "test.device: 'mlx5_*' is no device: write it like mlx5_0",
+        ),
+        (
+            {"test": {**RDMA, "device": ",".join(f"mlx5_{i}" for i in range(9)), "crossed": True}},
+            "81 tests of each pair",
+        ),
+        ({"test": {**RDMA, "operation": "write_bw,tcp"}}, "perftest has no 'tcp'"),
+        ({"test": {"tool": "iperf3", "operation": "tcp,tcp"}}, "iperf3 has no 'tcp,tcp'"),
+        ({"test": RDMA, "expected_latency_seconds": 2e-6}, "no latency is tested"),
+        (
+            {"kind": "collective", "expected_latency_seconds": 2e-6},
+            "collective has no expected_latency_seconds",
+        ),
         ({"test": {**RDMA, "operation": "tcp"}}, "test.operation: perftest has no 'tcp'"),
         ({"test": {**RDMA, "devices_per_node": 8}}, "perftest has no devices_per_node"),
         ({"test": {**RDMA, "environment": {"NCCL_ALGO": "Ring"}}}, "no environment: remove"),

@@ -16,13 +16,11 @@ from msgspec.structs import replace
 from nodevitals.checks.model import CheckDetail, CheckRequest, NodeVerdict, RunResult, TestRequest
 from nodevitals.checks.requests.allowed_variables import MCA, NCCL
 from nodevitals.checks.requests.rounds import Plan
-from nodevitals.checks.ssh.pairs import Pair
-from nodevitals.checks.ssh.report import as_csv
+from nodevitals.checks.tables import as_csv
 from nodevitals.checks.verdicts.verdict import judge
 from nodevitals.probes.fabric.tools.report import Report, ResultRow
 from nodevitals_hub.checks.check_requests import Member, RefusedError
 from nodevitals_hub.web import form, pages, rendering, spellings
-from nodevitals_hub.web.api import csv_of
 from nodevitals_hub.web.heatmap import TONES, labels_of, natural, overview
 from nodevitals_hub.web.texts import phrases
 from nodevitals_hub.web.texts.translations import LANGUAGES, texts_of
@@ -39,8 +37,9 @@ REQUESTS = [
         "preset": "links",
         "test": {
             "tool": "perftest",
-            "operation": "read_bw",
-            "device": "mlx5_3",
+            "operation": "read_bw,read_lat",
+            "device": "mlx5_3,mlx5_4",
+            "crossed": True,
             "port": 2,
             "sizes": "8B..8MiB x2",
             "iterations": 500,
@@ -50,6 +49,7 @@ REQUESTS = [
         },
         "rounds": 3,
         "expected_bytes_per_second": 50e9,
+        "expected_latency_seconds": 2.5e-06,
         "share": 0.57,
         "limit_seconds": 90.5,
         "force": True,
@@ -175,7 +175,12 @@ def test_run_again_gives_the_same_request(fields: dict[str, Any], language: str)
 
 
 def test_each_field_of_a_request_is_in_the_form_of_some_kind() -> None:
-    known = {"expected_bytes_per_second": "expected", "limit_seconds": "limit", "test": "tool"}
+    known = {
+        "expected_bytes_per_second": "expected",
+        "expected_latency_seconds": "expected_latency",
+        "limit_seconds": "limit",
+        "test": "tool",
+    }
     fields = (*CheckRequest.__struct_fields__, *TestRequest.__struct_fields__)
     assert {known.get(name, name) for name in fields} == set(form.FIELDS)
     shown = [Page(form_page(msgspec.convert(one, CheckRequest))) for one in REQUESTS]
@@ -355,7 +360,5 @@ def test_no_cell_of_a_csv_is_a_formula() -> None:
     report = Report(outcome="failed", reason="harness", message=formula, rows=(row,))
     run = RunResult(number=0, nodes=("gpu-1", "gpu-2"), reports=(report,), skipped=formula)
     check, _ = matrix_check(2, "gpu-1", "20260101-000000-abcdef")
-    lines = list(csv.reader(csv_of(CheckDetail(check=check, results=(run,))).splitlines()))
+    lines = list(csv.reader(as_csv(CheckDetail(check=check, results=(run,))).splitlines()))
     assert [cell for cell in lines[1] if "HYPER" in cell] == [f"'{formula}"] * 3
-    pair = Pair(source="gpu-1", target="gpu-2", report=report)
-    assert as_csv([pair]).splitlines()[1].endswith(f",harness,'{formula}")

@@ -49,11 +49,15 @@ class TestRequest(
     tool: Optional[Tool] = None
     """By default perftest for pairs, nccl for collectives."""
     operation: str = ""
-    """perftest: write_bw, read_bw, send_bw, send_lat, write_lat, read_lat; iperf3: tcp;
-    collectives: all_reduce, all_gather, reduce_scatter, broadcast, alltoall, sendrecv. By default
-    write_bw, tcp, all_reduce."""
+    """perftest: write_bw, read_bw, send_bw, send_lat, write_lat, read_lat; iperf3: tcp; pairs take
+    several: `write_bw,read_lat`. Collectives: all_reduce, all_gather, reduce_scatter, broadcast,
+    alltoall, sendrecv. By default write_bw, tcp, all_reduce."""
     device: str = ""
-    """RDMA device such as mlx5_0; for iperf3 a network interface. Needed for perftest."""
+    """RDMA device such as mlx5_0; for iperf3 a network interface. Pairs take several: a list
+    `mlx5_0,mlx5_1`, a pattern `mlx5_*`, or `all`. Needed for perftest."""
+    crossed: bool = False
+    """Test each device with every device of the other node; by default with the one of the same
+    name (rail to rail)."""
     port: Annotated[int, msgspec.Meta(ge=1, le=255)] = 1
     """Port of the RDMA device."""
     sizes: str = ""
@@ -97,8 +101,10 @@ class CheckRequest(
     pairs."""
     expected_bytes_per_second: Optional[Annotated[float, msgspec.Meta(gt=0)]] = None
     """Rate of a healthy link; by default the nodes are compared with each other."""
+    expected_latency_seconds: Optional[Annotated[float, msgspec.Meta(gt=0)]] = None
+    """Latency of a healthy link; by default the nodes are compared with each other."""
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.8
-    """Slow is below this share of the expected rate, or of the median."""
+    """Slow is below this share of the expected rate or of the median; latencies are inverted."""
     isolate: bool = True
     """collective: where it fails or is slow, bisect until a node, a rail or a link is named."""
     limit_seconds: Optional[Annotated[float, msgspec.Meta(ge=1, le=86400)]] = None
@@ -168,20 +174,23 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes: tuple[str, ...]
     """Source and target of a pair; all nodes of a collective."""
     reports: tuple[Report, ...] = ()
-    """One per message size, in the order of `sizes`; fewer where it stopped early."""
+    """One per test, in the order of the tests; fewer where it was stopped."""
     skipped: str = ""
     """Why it did not run: a reason of the gate, `peer_busy`, `canceled`, ..."""
     started: float = 0.0
     seconds: float = 0.0
-    raw: str = ""
-    """The tool's output, its beginning and its end where it is long."""
+    commands: tuple[str, ...] = ()
+    """The command lines of each report's test, below the node's name; '' where none ran."""
+    outputs: tuple[str, ...] = ()
+    """The output of each report's test, its beginning and its end where it is long; that of the
+    target where the test failed. Without a report: why there is none."""
     versions: dict[str, str] = {}
     """Version of each tool and agent involved."""
     rails: tuple[str, ...] = ()
     """RDMA devices that a collective used on all nodes, as far as they are known."""
-    port_bytes_per_second: tuple[float, ...] = ()
-    """Rates of the ports of source and target; none where one of them is unknown, or is not that of
-    a physical port."""
+    port_bytes_per_second: tuple[Optional[tuple[float, float]], ...] = ()
+    """Rates of the ports of source and target of each report's test; None where one of them is
+    unknown, or is not that of a physical port."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,11 +210,15 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     baseline: Optional[float] = None
     """Figure of the last like check that was ok (same kind, nodes, test); where none was, of the
     last one that only had no reference."""
+    baselines: dict[str, float] = {}
+    """The same for each operation and device, where there are several: `figures` of that check."""
     baseline_ok: bool = True
     """Whether that check was ok."""
     figure: Optional[float] = None
     """Median of the results: bytes per second (of the bus for collectives), seconds for latencies;
-    of the largest size."""
+    of the largest size, the first operation and the first device."""
+    figures: dict[str, float] = {}
+    """The same for each operation and device, where there are several: `write_bw mlx5_0`."""
 
 
 class CheckDetail(msgspec.Struct, frozen=True, kw_only=True):

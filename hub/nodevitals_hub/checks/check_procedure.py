@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from nodevitals.checks.isolation.bisection import MAX_SECONDS, Bisection, request_of, state_of
@@ -44,9 +45,10 @@ async def perform(check: Check, execution: Execution, runner: Runner) -> Verdict
     """
     runs = planning.plan(check.request)
     if check.request.kind != "collective":
-        results = await execution.execute(runs)
-        for run in planning.repetitions(check, results):
-            await execution.execute([run])
+        await execution.execute(runs)
+        while repeats := await _repetitions(check, execution):
+            for run in repeats:
+                await execution.execute([run])
         return None
     if not execution.has_begun(0):
         findings = tuple(await runner.findings(check))
@@ -56,6 +58,12 @@ async def perform(check: Check, execution: Execution, runner: Runner) -> Verdict
             return Verdict(outcome="bad", reason=reason, message=text, findings=findings)
     [whole] = await execution.execute(runs)
     return await isolate(check, whole, execution.execute)
+
+
+async def _repetitions(check: Check, execution: Execution) -> Sequence[PlannedRun]:
+    results = tuple(execution.results.values())
+    # In a thread: a verdict over 10,000 nodes takes most of a second.
+    return await asyncio.to_thread(planning.repetitions, check, results)
 
 
 async def isolate(

@@ -22,10 +22,12 @@ from nodevitals.checks.model import (
     CheckDetail,
     CheckRequest,
     Kind,
+    Phase,
     Requester,
     RunResult,
     Verdict,
 )
+from nodevitals.checks.requests.devices import is_complete
 from nodevitals.checks.requests.parameters import first_of
 from nodevitals.errors import Wording
 from nodevitals.quantities import shown
@@ -119,6 +121,9 @@ class Coordinator:
         refusal = self._runner.refusal(resolved)
         if refusal:
             raise RefusedError("invalid", refusal)
+        if not is_complete(resolved.test.device):
+            known = await self._runner.devices(resolved)
+            resolved = planning.with_devices(resolved, known)
         cost = planning.cost(resolved, self.settings)
         return Check(
             id=new_identity(), request=resolved, requester=requester, cost=cost, created=time.time()
@@ -244,8 +249,13 @@ class Coordinator:
         if unfinished.check.phase == "queued":
             like = await until_stored(lambda: self._store.like(check))
             ok = like is None or (like.verdict is not None and like.verdict.outcome == "ok")
-            figure = like.figure if like else None
-            check = replace(check, started=time.time(), baseline=figure, baseline_ok=ok)
+            check = replace(
+                check,
+                started=time.time(),
+                baseline=like.figure if like else None,
+                baselines=like.figures if like else {},
+                baseline_ok=ok,
+            )
             await until_stored(lambda: self._store.update(check))
         self._running[check.id] = check
         self._changes.put(check)
@@ -288,7 +298,8 @@ class Coordinator:
         results = sorted(results, key=lambda result: result.number)
         by = self._canceled.pop(check.id, None)
         # In a thread: a verdict over 10,000 nodes takes most of a second.
-        verdict, figure = await asyncio.to_thread(_judged, check, results, isolation)
+        check = await asyncio.to_thread(_judged, self._latest(check), results, isolation)
+        verdict = check.verdict or Verdict(outcome="unknown")
         if by is not None:
             verdict = Verdict(outcome="unknown", message=f"canceled by {by}")
         if problem and by is None:
@@ -296,13 +307,8 @@ class Coordinator:
             outcome = "unknown" if verdict.outcome == "ok" else verdict.outcome
             reason = verdict.reason or "harness"
             verdict = replace(verdict, outcome=outcome, reason=reason, message=text)
-        ended = replace(
-            self._latest(check),
-            phase="done" if by is None else "canceled",
-            ended=time.time(),
-            verdict=verdict,
-            figure=figure,
-        )
+        phase: Phase = "done" if by is None else "canceled"
+        ended = replace(check, phase=phase, ended=time.time(), verdict=verdict)
         await until_stored(lambda: self._store.finish(ended, results))
         self._running.pop(check.id, None)
         self._tasks.pop(check.id, None)
@@ -310,17 +316,14 @@ class Coordinator:
         self._start_what_may()
 
 
-def _judged(
-    check: Check, results: Sequence[RunResult], isolation: Verdict | None
-) -> tuple[Verdict, float | None]:
-    """The verdict and the figure. A defect in these must not keep the nodes reserved for ever."""
+def _judged(check: Check, results: Sequence[RunResult], isolation: Verdict | None) -> Check:
+    """The check with its verdict. A defect in it must not keep the nodes reserved for ever."""
     try:
-        verdict = planning.judge(check, results, isolation)
-        return verdict, planning.figure(check.request, results)
+        return planning.judged(check, results, isolation)
     except Exception as error:
         log.exception("check %s", check.id)
         text = f"a defect of the hub: {type(error).__name__}"
-        return Verdict(outcome="unknown", reason="harness", message=text), None
+        return replace(check, verdict=Verdict(outcome="unknown", reason="harness", message=text))
 
 
 async def _stored(work: Awaitable[Result]) -> Result:

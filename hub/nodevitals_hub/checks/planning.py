@@ -6,7 +6,7 @@ the pure functions of the agent's `checks/`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from msgspec.structs import replace
@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from nodevitals.checks import CheckError
 from nodevitals.checks.model import Check, CheckRequest, Cost, RunResult, Verdict
 from nodevitals.checks.requests import cost as costs
+from nodevitals.checks.requests.devices import expanded
 from nodevitals.checks.requests.parameters import PresetLike, checked
 from nodevitals.checks.requests.presets import PRESETS
+from nodevitals.checks.requests.problems import problems
 from nodevitals.checks.requests.rounds import Plan
-from nodevitals.checks.verdicts import figures
-from nodevitals.checks.verdicts.reference import to_repeat
+from nodevitals.checks.verdicts.verdict import figures_of, to_repeat
 from nodevitals.checks.verdicts.verdict import judge as verdict_on
 from nodevitals.errors import Wording
 from nodevitals_hub.checks.check_requests import Member, RefusedError
@@ -50,6 +51,20 @@ def resolve(
         raise RefusedError("invalid", *error.problems) from None
 
 
+def with_devices(request: CheckRequest, nodes: Iterable[Mapping[str, bool]]) -> CheckRequest:
+    """The resolved request with the names of all devices; `nodes` has those of each node. Raises
+    RefusedError.
+    """
+    try:
+        device = expanded(request.test.device, nodes)
+    except CheckError as error:
+        raise RefusedError("invalid", *error.problems) from None
+    complete = replace(request, test=replace(request.test, device=device))
+    if wrong := list(problems(complete)):
+        raise RefusedError("invalid", *wrong)
+    return complete
+
+
 def plan(request: CheckRequest) -> tuple[PlannedRun, ...]:
     """The runs of a resolved request, in the order in which they start; for a collective, the run
     over all nodes.
@@ -66,7 +81,7 @@ def plan(request: CheckRequest) -> tuple[PlannedRun, ...]:
 
 def repetitions(check: Check, results: Sequence[RunResult]) -> tuple[PlannedRun, ...]:
     """The additional runs that a verdict on these results needs."""
-    repeats = to_repeat(check.request, check.cost.runs, results)
+    repeats = to_repeat(check, results)
     return tuple(PlannedRun(number=number, nodes=nodes) for number, nodes in repeats)
 
 
@@ -86,11 +101,12 @@ def cost(request: CheckRequest, settings: HubSettings) -> Cost:
     return estimate
 
 
-def figure(request: CheckRequest, results: Sequence[RunResult]) -> float | None:
-    """The median of the results."""
-    return figures.median_of(request, results)
-
-
-def judge(check: Check, results: Sequence[RunResult], isolation: Verdict | None = None) -> Verdict:
-    """The verdict on the results."""
-    return verdict_on(check, results, check.baseline, isolation)
+def judged(check: Check, results: Sequence[RunResult], isolation: Verdict | None = None) -> Check:
+    """The check with the verdict on its results, and their figures."""
+    known = figures_of(check, results)
+    return replace(
+        check,
+        verdict=verdict_on(check, results, check.baseline, isolation),
+        figure=next(iter(known.values()), None),
+        figures=known if len(known) > 1 else {},
+    )

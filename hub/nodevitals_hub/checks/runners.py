@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -37,6 +37,13 @@ class Runner:
 
     async def in_use(self, request: CheckRequest) -> Sequence[str]:
         """The nodes of a request that jobs are known to use."""
+        del request
+        return ()
+
+    async def devices(self, request: CheckRequest) -> Sequence[Mapping[str, bool]]:
+        """The devices of each node that its test may use, and whether each is up, as far as they
+        are known.
+        """
         del request
         return ()
 

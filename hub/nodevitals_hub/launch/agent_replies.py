@@ -14,7 +14,14 @@ import httpx
 from msgspec.structs import replace
 
 from nodevitals.checks.requests.problems import LARGEST_RATE, LEAST_RATE
-from nodevitals.probes.fabric.orders import MAX_RAW_BYTES, MAX_ROWS, MAX_TESTS, OrderStatus
+from nodevitals.probes.fabric.orders import (
+    MAX_COMMAND,
+    MAX_OUTPUT_BYTES,
+    MAX_ROWS,
+    MAX_TESTS,
+    OrderStatus,
+    TestRun,
+)
 
 MAX_MESSAGE = 300
 MAX_WORD = 64
@@ -58,14 +65,22 @@ def bounded(status: OrderStatus) -> OrderStatus:
         for report in status.reports[:MAX_TESTS]
     )
     versions = islice(status.versions.items(), MAX_VERSIONS)
-    rate = status.port_bytes_per_second
+    runs = status.runs[:MAX_TESTS]
     return replace(
         status,
         reports=tuple(reports),
         skipped=_line(status.skipped, MAX_WORD),
-        raw=status.raw[:MAX_RAW_BYTES],
+        runs=tuple(_run(run, MAX_OUTPUT_BYTES // len(runs)) for run in runs),
         seconds=min(max(0.0, status.seconds), MAX_SECONDS),
         versions={_line(name, MAX_WORD): _line(text, MAX_MESSAGE) for name, text in versions},
+    )
+
+
+def _run(run: TestRun, share: int) -> TestRun:
+    rate = run.port_bytes_per_second
+    return TestRun(
+        command=_line(run.command, MAX_COMMAND),
+        output=run.output[:share],
         port_bytes_per_second=rate if rate and LEAST_RATE <= rate <= LARGEST_RATE else None,
     )
 

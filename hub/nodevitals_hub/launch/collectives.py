@@ -36,7 +36,7 @@ class CollectiveRunner(Runner):
             try:
                 await self._launcher.remove(issued.name)
             except CheckError as error:
-                return replace(skipped(run, "lost"), raw=str(error))
+                return replace(skipped(run, "lost"), outputs=(str(error),))
             return skipped(run, "lost")
         rails = () if run.number else await self._watch.rails(check.request)
         started, clock = time.time(), time.monotonic()
@@ -50,7 +50,7 @@ class CollectiveRunner(Runner):
             reports=await self._explained(done.reports, run),
             started=started,
             seconds=time.monotonic() - clock,
-            raw=done.raw,
+            outputs=(done.raw,),
             versions=done.versions,
             rails=rails,
         )

@@ -5,7 +5,7 @@ the agents' metrics.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nodevitals.checks.launchers.launcher import Launcher
 from nodevitals.checks.launchers.manifests import JobOptions
@@ -102,6 +102,15 @@ class KindRunner(Runner):
         for node, why in sorted(used.items()):
             log.warning("%s %s", node, why)
         return sorted(used)
+
+    async def devices(self, request: CheckRequest) -> Sequence[Mapping[str, bool]]:
+        """The devices that the agents expose."""
+        if self.nodes is None:
+            return ()
+        facts = (await self.nodes.facts(self._listed(request))).values()
+        if request.test.tool == "iperf3":
+            return [own.interfaces for own in facts]
+        return [own.rdma_devices for own in facts]
 
     async def findings(self, check: Check) -> Sequence[NodeVerdict]:
         """Nodes with fewer devices up than a collective needs, as their agents report now."""

@@ -47,6 +47,7 @@ _PREFIXES = tuple(
         "jobs_processes",
         "build_info",
         "rdma_port_up",
+        "network_up",
         "probe_success",
         "mount_present",
     )
@@ -65,6 +66,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     rdma_devices: dict[str, bool] = {}
     """RDMA devices, and whether port 1 of each is active."""
+    interfaces: dict[str, bool] = {}
+    """Physical network interfaces and bonds, and whether each is up."""
     ports_down: tuple[str, ...] = ()
     """RDMA ports that are not active."""
     failing_probes: tuple[str, ...] = ()
@@ -115,6 +118,11 @@ def parse(text: str) -> Facts:
             sample.labels["device"]: sample.value == 1.0
             for sample in samples
             if sample.name == "nodevitals_rdma_port_up" and sample.labels["port"] == "1"
+        },
+        interfaces={
+            sample.labels["interface"]: sample.value == 1.0
+            for sample in samples
+            if sample.name == "nodevitals_network_up"
         },
         ports_down=labels("rdma_port_up", 0.0, "device", "port"),
         failing_probes=labels("probe_success", 0.0, "probe", "target"),
@@ -237,7 +245,7 @@ class NodeRunner(Runner):
             reports=tuple(reversed(problems)) or (Report(outcome="ok"),),
             started=started,
             seconds=time.monotonic() - clock,
-            raw=msgspec.json.encode(facts).decode(),
+            outputs=(msgspec.json.encode(facts).decode(),),
             versions={"nodevitals": facts.version} if facts.version else {},
         )
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import chain, repeat, zip_longest
+from typing import TypedDict
 
 from msgspec.structs import replace
 
 from nodevitals.checks.deadlines import within
 from nodevitals.checks.model import Check, RunResult
-from nodevitals.checks.requests.runs import tests_of
+from nodevitals.checks.requests.runs import by_node, tests_of
 from nodevitals.probes.fabric.orders import (
     LEASE_SECONDS,
     Order,
     OrderRefused,
     OrderStatus,
+    TestRun,
 )
 from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.checks.members import Members
@@ -65,7 +68,7 @@ class PairRunner(Runner):
         ends = [known[name] for name in run.nodes]
         started, clock = time.time(), time.monotonic()
         try:
-            status, ports = await self._execute(check, ends, issued, again)
+            status, of_target = await self._execute(check, ends, issued, again)
         except asyncio.CancelledError:
             if not self.leaving:
                 await asyncio.shield(self._end(ends, issued.name))
@@ -73,7 +76,7 @@ class PairRunner(Runner):
         except _EndedError as error:
             await self._end(ends, issued.name)
             seconds = time.monotonic() - clock
-            result = replace(skipped(run, error.reason), raw=error.message)
+            result = replace(skipped(run, error.reason), outputs=(error.message,))
             return replace(result, started=started, seconds=seconds)
         return RunResult(
             number=run.number,
@@ -82,15 +85,14 @@ class PairRunner(Runner):
             skipped=status.skipped,
             started=started,
             seconds=status.seconds,
-            raw=status.raw,
             versions=status.versions,
-            port_bytes_per_second=ports,
+            **_per_test(run.nodes, status, of_target),
         )
 
     async def _execute(
         self, check: Check, ends: list[Member], issued: Issued, again: bool
-    ) -> tuple[OrderStatus, tuple[float, ...]]:
-        """The state of the source at the end, and the rates of both ports."""
+    ) -> tuple[OrderStatus, OrderStatus | None]:
+        """The states of source and target at the end; None where the target's is not known."""
         source, target = ends
         tests = tests_of(check.request)
 
@@ -117,12 +119,12 @@ class PairRunner(Runner):
         [of_target] = await self._end([target], issued.name) or [None]
         if status.skipped == "peer_busy" and isinstance(of_target, OrderStatus):
             # Only the target has the reason.
-            return replace(status, skipped=of_target.skipped or status.skipped), ()
+            status = replace(status, skipped=of_target.skipped or status.skipped)
         if not isinstance(of_target, OrderStatus) and _unreachable(status):
             # The target's agent is gone, which is no fault of its link.
             word = "lost" if isinstance(of_target, OrderRefused) else "no_agent"
             raise _EndedError(word, f"agent of {target.name}: {of_target or 'no response'}")
-        return status, _ports(status, of_target)
+        return status, of_target if isinstance(of_target, OrderStatus) else None
 
     async def _put(self, member: Member, order: Order, again: bool) -> OrderStatus:
         failures, deadline = 0, time.monotonic() + BUSY_SECONDS
@@ -189,11 +191,25 @@ class PairRunner(Runner):
             return []
 
 
-def _ports(*ends: object) -> tuple[float, ...]:
-    """The rates of the ports on both nodes; none where one of them is unknown."""
-    rates = [end.port_bytes_per_second for end in ends if isinstance(end, OrderStatus)]
-    known = tuple(rate for rate in rates if rate is not None)
-    return known if len(known) == len(ends) else ()
+class _PerTest(TypedDict):
+    commands: tuple[str, ...]
+    outputs: tuple[str, ...]
+    port_bytes_per_second: tuple[tuple[float, float] | None, ...]
+
+
+def _per_test(nodes: tuple[str, ...], source: OrderStatus, target: OrderStatus | None) -> _PerTest:
+    """What ran for each report of the source, on both nodes."""
+    found = _PerTest(commands=(), outputs=(), port_bytes_per_second=())
+    served = target.runs if target else ()
+    runs = zip_longest(source.runs, served, fillvalue=TestRun())
+    for report, (here, there) in zip(source.reports, chain(runs, repeat((TestRun(), TestRun())))):
+        texts = [here.output] if report.outcome == "ok" else [here.output, there.output]
+        source_rate, target_rate = here.port_bytes_per_second, there.port_bytes_per_second
+        rates = (source_rate, target_rate) if source_rate and target_rate else None
+        found["commands"] += (by_node(zip(reversed(nodes), (there.command, here.command))),)
+        found["outputs"] += (by_node(zip(nodes, texts)),)
+        found["port_bytes_per_second"] += (rates,)
+    return found
 
 
 def _unreachable(status: OrderStatus) -> bool:

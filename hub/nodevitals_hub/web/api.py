@@ -6,9 +6,6 @@ In: requests that passed the gate. Out: the records of checks/model.py as JSON, 
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -16,7 +13,7 @@ from litestar import Request, Response, delete, get, post
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Kind, Requester, Role
-from nodevitals.checks.ssh.report import cell
+from nodevitals.checks.tables import as_csv
 from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.check_requests import RefusedError
 
@@ -24,11 +21,6 @@ if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
 
 PATH = "/api/v1/checks"
-_COLUMNS = (
-    *("number", "nodes", "operation", "message_bytes", "iterations", "bandwidth_bytes_per_second"),
-    *("bus_bandwidth_bytes_per_second", "latency_median_seconds", "latency_p99_seconds"),
-    *("outcome", "reason", "message", "skipped", "started", "seconds"),
-)
 MAX_LISTED = 1000
 
 KEY_HEADER = "idempotency-key"
@@ -60,35 +52,6 @@ def own_key(trigger: str, name: str, key: str) -> str:
     return f"{trigger} {msgspec.json.encode([name, key]).decode()}"
 
 
-def csv_of(detail: CheckDetail) -> str:
-    """The results as CSV, one row per run and size."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(_COLUMNS)
-    writer.writerows(_csv_rows(detail))
-    return text.getvalue()
-
-
-def _csv_rows(detail: CheckDetail) -> Iterator[list[Any]]:
-    for run in detail.results:
-        head = [run.number, " ".join(run.nodes)]
-        tail = [cell(run.skipped), run.started, run.seconds]
-        if not run.reports:
-            yield [*head, *[""] * 10, *tail]
-        for report in run.reports:
-            ending = [report.outcome, report.reason or "", cell(report.message), *tail]
-            if not report.rows:
-                yield [*head, *[""] * 7, *ending]
-            for row in report.rows:
-                latency = row.latency_seconds or {}
-                figures = [
-                    *(cell(row.operation or ""), row.message_bytes, row.iterations),
-                    *(row.bandwidth_bytes_per_second, row.bus_bandwidth_bytes_per_second),
-                    *(latency.get("median"), latency.get("p99")),
-                ]
-                yield [*head, *figures, *ending]
-
-
 def _reading_handlers(hub: Hub) -> list[Any]:
     @get(PATH)
     async def list_checks(
@@ -111,7 +74,7 @@ def _reading_handlers(hub: Hub) -> list[Any]:
         """The results of one check, one row per run and size."""
         detail = await hub.checks.get(identity)
         name = {"content-disposition": f'attachment; filename="{detail.check.id}.csv"'}
-        text = await asyncio.to_thread(csv_of, detail)
+        text = await asyncio.to_thread(as_csv, detail)
         return Response(text, media_type="text/csv", headers=name)
 
     @get("/api/v1/nodes")

@@ -25,11 +25,12 @@ NUMBERS = (
 )
 PAIRS_OF_NAMES = ("environment", "mca")
 _BASIC = ("tool", "operation", "device", "sizes")
-_MORE = ("port", "iterations", "seconds", "queue_pairs", "gid_index", "traffic_class")
+_MORE = ("crossed", "port", "iterations", "seconds", "queue_pairs", "gid_index", "traffic_class")
 _LAST = ("expected", "share", "limit")
+_LATENCY = "expected_latency"
 SHOWN: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "pair": (_BASIC, (*_MORE, *_LAST)),
-    "matrix": ((*_BASIC, "rounds"), (*_MORE, *_LAST)),
+    "pair": (_BASIC, (*_MORE, _LATENCY, *_LAST)),
+    "matrix": ((*_BASIC, "rounds"), (*_MORE, _LATENCY, *_LAST)),
     "collective": (
         ("tool", "operation", "sizes", "devices_per_node"),
         (
@@ -44,6 +45,7 @@ _OF_TEST: dict[str, Spelling] = {
     **dict.fromkeys(TEXTS, spellings.TEXT),
     **dict.fromkeys(NUMBERS, spellings.NUMBER),
     **dict.fromkeys(PAIRS_OF_NAMES, spellings.PAIRS),
+    "crossed": spellings.CHECKED,
 }
 _SPELLINGS: dict[str, Spelling] = {
     "kind": spellings.TEXT,
@@ -53,6 +55,7 @@ _SPELLINGS: dict[str, Spelling] = {
     **_OF_TEST,
     "rounds": spellings.NUMBER,
     "expected": spellings.RATE,
+    _LATENCY: spellings.MICROSECONDS,
     "share": spellings.SHARE,
     "isolate": spellings.NOT_REFUSED,
     "limit": spellings.SECONDS,
@@ -60,7 +63,11 @@ _SPELLINGS: dict[str, Spelling] = {
     "note": spellings.TEXT,
 }
 FIELDS = tuple(_SPELLINGS)
-_ATTRIBUTES = {"expected": "expected_bytes_per_second", "limit": "limit_seconds"}
+_ATTRIBUTES = {
+    "expected": "expected_bytes_per_second",
+    _LATENCY: "expected_latency_seconds",
+    "limit": "limit_seconds",
+}
 _FIELDS_OF = {attribute: name for name, attribute in _ATTRIBUTES.items()}
 _HINTS = {
     **get_type_hints(CheckRequest, include_extras=True),

@@ -52,8 +52,10 @@ def presets_for(hub: Hub, kind: Kind) -> dict[str, str]:
 
 
 def choices_for(kind: Kind) -> dict[str, Sequence[str]]:
-    """The values of the fields with a closed list."""
+    """The values of the fields with a closed list. A check of pairs may have several operations."""
     tools = TOOLS[kind]
+    if kind != "collective":
+        return {"tool": tools}
     operations = [name for tool in tools for name in OPERATIONS[tool]]
     return {"tool": tools, "operation": tuple(dict.fromkeys(operations))}
 

@@ -233,7 +233,7 @@ def _run_row(run: RunResult, figure: float | None, detail: CheckDetail) -> RunRo
 
 
 def _raw(results: list[RunResult]) -> tuple[RunResult, ...]:
-    return tuple(run for run in results if run.raw)[:MAX_RAW]
+    return tuple(run for run in results if any(run.outputs))[:MAX_RAW]
 
 
 MOST = 32

@@ -153,6 +153,15 @@ def _seconds_text(value: float) -> str:
     return f"{_plain(Decimal(repr(value)))}s"
 
 
+def _microseconds(text: str) -> float:
+    """`2.5us`, or a number of microseconds, in seconds."""
+    return float(_decimal(text.removesuffix("us").rstrip()) / 1_000_000)
+
+
+def _microseconds_text(value: float) -> str:
+    return f"{_plain(Decimal(repr(value)) * 1_000_000)}us"
+
+
 def _plain(value: Decimal) -> str:
     return f"{value.normalize():f}"
 
@@ -164,6 +173,7 @@ PAIRS = Spelling(pairs_of, lines_of)
 RATE = Spelling(_rate, _rate_text)
 SHARE = Spelling(_share, _share_text)
 SECONDS = Spelling(seconds_of, _seconds_text)
+MICROSECONDS = Spelling(_microseconds, _microseconds_text)
 CHECKED = Spelling("yes".__eq__, lambda value: "yes" if value else "")
 NOT_REFUSED = Spelling("no".__ne__, lambda value: "" if value else "no")
 

@@ -12,7 +12,6 @@ from nodevitals.checks.requests.rounds import Plan
 from nodevitals.checks.requests.runs import WARM_UP, collective_seconds, sizes_of, tests_of
 from nodevitals.probes.fabric.measurement import fastest_of
 from nodevitals.probes.fabric.settings import TestSettings
-from nodevitals.probes.fabric.tools.report import LATENCY
 
 # 1.6 Tb/s, in bytes per second: no current port is faster.
 FASTEST = 200e9
@@ -48,11 +47,11 @@ def cost(request: CheckRequest, parallel_pairs: int = PARALLEL_PAIRS) -> Cost:
 
 def _bytes(request: CheckRequest, of_size: TestSettings) -> float:
     test, size = request.test, of_size.message_bytes
-    if test.seconds is not None:
+    if of_size.seconds is not None:
         rate = fastest_of(of_size) if test.tool == "iperf3" else FASTEST
-        return rate * test.seconds
-    both = 2 if test.operation in LATENCY else 1
-    return float(both * size * (test.iterations or 1000) * test.queue_pairs)
+        return rate * of_size.seconds
+    both = 2 if of_size.is_latency else 1
+    return float(both * size * of_size.iterations * of_size.queue_pairs)
 
 
 def _of_collective(request: CheckRequest) -> Cost:

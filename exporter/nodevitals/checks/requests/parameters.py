@@ -14,6 +14,7 @@ import msgspec
 from nodevitals.checks import CheckError
 from nodevitals.checks.model import CheckRequest, Kind, TestRequest
 from nodevitals.checks.requests.problems import TOOLS, given, problems
+from nodevitals.checks.requests.runs import LATENCY_BYTES, words_of
 from nodevitals.document import Problem
 from nodevitals.errors import Wording
 from nodevitals.probes.fabric.tools.report import LATENCY
@@ -160,11 +161,14 @@ def _with_defaults(kind: Kind, test: TestRequest) -> TestRequest:
     if not operation:
         operation = {"perftest": "write_bw", "iperf3": "tcp"}.get(tool, "all_reduce")
     changes: dict[str, Any] = {"tool": tool, "operation": operation}
+    latencies = all(word in LATENCY for word in words_of(operation))
     if not test.sizes:
-        size = {"perftest": "64KiB", "iperf3": "128KiB"}.get(tool, "1GiB")
-        changes["sizes"] = "8B" if operation in LATENCY else size
+        size = {"perftest": "1MiB", "iperf3": "128KiB"}.get(tool, "1GiB")
+        changes["sizes"] = f"{LATENCY_BYTES}B" if latencies else size
     if test.iterations is None and test.seconds is None:
         changes["iterations"] = 20 if kind == "collective" else 1000
+        if changes.get("sizes") == "1MiB":
+            changes["iterations"] = 200  # 200 MiB per test
     if kind == "collective" and test.devices_per_node is None:
         changes["devices_per_node"] = 8
     return msgspec.structs.replace(test, **changes)

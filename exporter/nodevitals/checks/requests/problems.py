@@ -5,15 +5,17 @@ In: a resolved request. Out: problems, each with the path of its field and what 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nodevitals.checks.model import CheckRequest, Kind, TestRequest
+from nodevitals.checks.requests import devices
 from nodevitals.checks.requests.allowed_variables import ENVIRONMENT, MCA, VARIABLES, problem_of
+from nodevitals.checks.requests.runs import series_of, words_of
 from nodevitals.checks.requests.sizes import MAX_BYTES, parse_sizes, spelled_size
 from nodevitals.document import Problem
 from nodevitals.errors import Wording
+from nodevitals.probes.fabric.orders import MAX_TESTS
 from nodevitals.probes.fabric.settings import MAX_GID_INDEX
 from nodevitals.probes.fabric.tools.report import BANDWIDTH, COLLECTIVES, LATENCY
 from nodevitals.quantities import shown
@@ -40,9 +42,9 @@ TOOLS: dict[Kind, tuple[str, ...]] = {
     "node": (),
 }
 _DEFAULT = TestRequest()
-_DEVICE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,31}")
 _ONLY = {
     "device": ("perftest", "iperf3", "nccl"),
+    "crossed": ("perftest", "iperf3"),
     "port": ("perftest", "nccl"),
     "seconds": ("perftest", "iperf3"),
     "gid_index": ("perftest", "nccl"),
@@ -67,9 +69,7 @@ def problems(request: CheckRequest) -> Iterator[Problem]:
         yield Problem("test.tool", _no_such(request.kind, test.tool, TOOLS[request.kind]))
         return
     yield from _problems_of_test(test)
-    if request.expected_bytes_per_second is not None and test.operation in LATENCY:
-        text = Wording("a latency test has no rate: nodes are compared, remove it")
-        yield Problem("expected_bytes_per_second", text)
+    yield from _problems_of_expected(request)
 
 
 def _no_such(tool: str, value: object, known: Sequence[str]) -> Wording:
@@ -126,6 +126,9 @@ def _problems_of_kind(request: CheckRequest) -> Iterator[Problem]:
     expected = request.expected_bytes_per_second
     if expected is not None and request.kind == "node":
         yield Problem("expected_bytes_per_second", Wording("node has no rate: remove it"))
+    if request.expected_latency_seconds is not None and request.kind not in ("pair", "matrix"):
+        text = _without(request.kind, "expected_latency_seconds")
+        yield Problem("expected_latency_seconds", text)
     if expected is not None and not LEAST_RATE <= expected <= LARGEST_RATE:
         text = Wording(
             "{value} is outside {low} to {high}: choose a rate within",
@@ -138,14 +141,17 @@ def _problems_of_kind(request: CheckRequest) -> Iterator[Problem]:
 
 def _problems_of_test(test: TestRequest) -> Iterator[Problem]:
     tool = str(test.tool)
-    if test.operation not in OPERATIONS[tool]:
-        yield Problem("test.operation", _no_such(tool, test.operation, OPERATIONS[tool]))
+    operations = words_of(test.operation) if tool == "perftest" else (test.operation,)
+    for operation in operations:
+        if operation not in OPERATIONS[tool]:
+            yield Problem("test.operation", _no_such(tool, operation, OPERATIONS[tool]))
+            return
     for name in given(test):
         if tool not in _ONLY.get(name, (tool,)):
             yield Problem(f"test.{name}", _without(tool, name))
     yield from _problems_of_device(test)
     yield from _problems_of_amount(test)
-    latency = test.operation in LATENCY
+    latency = all(operation in LATENCY for operation in operations)
     if latency and test.queue_pairs != 1:
         text = Wording("a latency test has one queue pair: remove it")
         yield Problem("test.queue_pairs", text)
@@ -157,12 +163,17 @@ def _problems_of_test(test: TestRequest) -> Iterator[Problem]:
 
 
 def _problems_of_device(test: TestRequest) -> Iterator[Problem]:
-    if test.device and not _DEVICE.fullmatch(test.device):
-        text = Wording("{value} is no device: write it like mlx5_0", value=shown(test.device))
-        yield Problem("test.device", text)
+    wrong = devices.problem_of(test.device, test.tool != "nccl") if test.device else None
+    if wrong is not None:
+        yield Problem("test.device", wrong)
     if test.tool == "perftest" and not test.device:
-        text = Wording("missing: which RDMA device, as in /sys/class/infiniband?")
+        text = Wording("missing: which RDMA device, as in /sys/class/infiniband, or all?")
         yield Problem("test.device", text)
+    if test.tool == "iperf3" and test.device == devices.ALL:
+        text = Wording("a node has too many interfaces: write a list, or a pattern such as eth*")
+        yield Problem("test.device", text)
+    if test.crossed and not test.device:
+        yield Problem("test.crossed", Wording("which devices? write test.device, or remove it"))
     if test.tool == "nccl" and test.port != 1 and not test.device:
         text = Wording("a port of which device? write test.device, or remove it")
         yield Problem("test.port", text)
@@ -171,12 +182,33 @@ def _problems_of_device(test: TestRequest) -> Iterator[Problem]:
         yield Problem("test.gid_index", text)
 
 
+def _problems_of_expected(request: CheckRequest) -> Iterator[Problem]:
+    """A rate is for bandwidths, a latency for latencies."""
+    latencies = {operation in LATENCY for operation in words_of(request.test.operation)}
+    if request.expected_bytes_per_second is not None and latencies == {True}:
+        text = Wording("a latency test has no rate: write expected_latency_seconds instead")
+        yield Problem("expected_bytes_per_second", text)
+    if request.expected_latency_seconds is not None and True not in latencies:
+        text = Wording("no latency is tested: write expected_bytes_per_second instead")
+        yield Problem("expected_latency_seconds", text)
+
+
 def _problems_of_amount(test: TestRequest) -> Iterator[Problem]:
     try:
         sizes = parse_sizes(test.sizes)
     except ValueError as error:
         yield Problem("test.sizes", error.args[0])
         return
+    if test.tool in TOOLS["pair"] and devices.is_complete(test.device):
+        count = sum(len(series.sizes) for series in series_of(test))
+        if count > MAX_TESTS:
+            text = Wording(
+                "{count} tests of each pair, over {most}: choose fewer devices, operations or"
+                " sizes",
+                count=count,
+                most=MAX_TESTS,
+            )
+            yield Problem("test.device", text)
     most = MAX_MESSAGE[str(test.tool)]
     if sizes[-1] > most:
         text = Wording(

@@ -16,21 +16,23 @@ Round = tuple[Pairing, ...]
 
 
 class Plan(Sequence[Round]):
-    """The rounds of a check; none for kinds without pairs."""
+    """The rounds of a check; none for kinds without pairs. Each round is followed by the same pairs
+    in the other direction.
+    """
 
     def __init__(self, request: CheckRequest) -> None:
         """Plan the rounds of a resolved request."""
-        self._pair = tuple(request.nodes) if request.kind == "pair" else ()
-        names = request.nodes if request.kind == "matrix" else ()
+        names = request.nodes if request.kind in ("pair", "matrix") else ()
         self._roster = Roster((name, "") for name in names)
         every = rounds(len(self._roster)) if len(self._roster) > 1 else 0
         wanted = every if request.rounds is None else min(request.rounds, every)
         # The rounds are chosen evenly from all rounds: nodes with neighbouring names are often in
         # one rack, and successive rounds of the circle method pair the same racks.
         self._numbers = [number * every // wanted for number in range(wanted)] if wanted else []
+        self._first = request.nodes[:1] if request.kind == "pair" else ()
 
     def __len__(self) -> int:
-        return 1 if self._pair else len(self._numbers)
+        return 2 * len(self._numbers)
 
     @overload
     def __getitem__(self, index: int) -> Round: ...
@@ -41,14 +43,17 @@ class Plan(Sequence[Round]):
             return [self[number] for number in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(index)
-        if self._pair:
-            return (Pairing(*self._pair),)
-        return tuple(self._roster.pairings(self._numbers[index]))
+        turn, back = divmod(index % len(self), 2)
+        pairings = tuple(self._roster.pairings(self._numbers[turn]))
+        # The first node of a pair that a person has named is the first source.
+        if bool(back) != any(pairing.target in self._first for pairing in pairings):
+            return tuple(Pairing(pairing.target, pairing.source) for pairing in pairings)
+        return pairings
 
     @property
     def runs(self) -> int:
         """Number of pair tests in all rounds."""
-        return 1 if self._pair else len(self._numbers) * (len(self._roster) // 2)
+        return len(self) * (len(self._roster) // 2)
 
     def numbered(self) -> Iterator[tuple[int, int, Pairing]]:
         """For each test: its round, the number of its run (from 0), and its pairing."""

@@ -1,124 +1,155 @@
-"""Tests every pair of some nodes once.
+"""Tests pairs of nodes by ssh, as the hub does it through the agents.
 
-In: nodes that ssh reaches, and one test. Out: a figure or a reason for each pair, or for those that
-are repeated. The pairs are planned as the agents plan them; the pairs of a round run at the same
-time.
+In: a resolved request, and what ssh found on the nodes. Out: a result for each run. The pairs of a
+round run at the same time.
 """
 
 from __future__ import annotations
 
 import itertools
+import secrets
+import shlex
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
+from nodevitals.checks.model import CheckRequest, RunResult
+from nodevitals.checks.requests.rounds import Plan
+from nodevitals.checks.requests.runs import by_node, tests_of
 from nodevitals.checks.ssh import remote
 from nodevitals.probes.fabric import measurement
-from nodevitals.probes.fabric.members import Pairing, Roster, rounds
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools.process import ToolMissingError, ToolProcess
 from nodevitals.probes.fabric.tools.report import Report, failed
 
 TRIES = 10
 TRY_SECONDS = 0.3
+START_SECONDS = 15.0
+"""Time for ssh to start the tools, which a busy machine delays."""
 FIRST_PORT, LAST_PORT = 18700, 18799
+ENDED = (124, 137, -1)
+"""Statuses of a tool that was ended at its time limit, or whose node did not answer."""
 LATE_SHARE = 0.5
 """Share of the time limit after which a test that still runs may not end in time."""
 
 
-class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one pair."""
-
-    source: str
-    target: str
-    report: Report
-    port_bytes_per_second: tuple[float, ...] = ()
-    """Rates of the ports of source and target; none where one of them promises none."""
-
-    @property
-    def figure(self) -> float | None:
-        """Bytes per second, or the median in seconds of a latency test."""
-        if self.report.outcome != "ok":
-            return None
-        row = self.report.rows[0]
-        latency = row.latency_seconds
-        return latency["median"] if latency else row.bandwidth_bytes_per_second
+Ports = Mapping[tuple[str, str], remote.Port]
+"""By node and device."""
 
 
-def run(
-    nodes: Sequence[str],
-    test: TestSettings,
-    gids: Mapping[str, int | None],
-    rates: Mapping[str, float | None],
-    progress: Callable[[int, int], None],
-    only: Collection[tuple[str, ...]] | None = None,
-) -> list[Pair]:
-    """Test every pair once, or with `only` these pairs one after the other; `rates` are the rates
-    of the nodes' ports. `progress` is called with the numbers of finished and of all pairs.
-    """
-    roster = Roster((node, "") for node in nodes)
-    turns = [list(roster.pairings(number)) for number in range(rounds(len(nodes)))]
-    if only is not None:
-        turns = [[pairing] for pairings in turns for pairing in pairings if _nodes(pairing) in only]
-    total = sum(map(len, turns))
-    pairs: list[Pair] = []
-    # Each test has its own port: a server left by one must not accept the client of another.
-    ports = itertools.cycle(range(FIRST_PORT, LAST_PORT + 1))
-    with ThreadPoolExecutor(max_workers=max(1, len(nodes) // 2)) as threads:
-        for pairings in turns:
-            jobs = [
-                threads.submit(_tested, pairing, test, gids, next(ports)) for pairing in pairings
-            ]
-            for pairing, job in zip(pairings, jobs):
-                pairs.append(_pair(pairing, job.result(), rates))
-                progress(len(pairs), total)
-    return pairs
+class Tests:
+    """The tests of a request between nodes that ssh reaches."""
+
+    __test__ = False  # not for pytest
+
+    def __init__(
+        self, request: CheckRequest, ports: Ports, timeout_seconds: float | None = None
+    ) -> None:
+        """A `timeout_seconds` replaces the time limit of each test."""
+        self._tests = [
+            test if timeout_seconds is None else replace(test, timeout=timeout_seconds)
+            for test in tests_of(request)
+        ]
+        self._ports = ports
+        # Each test has its own port: a server left by one must not accept the client of another.
+        # Two persons may test the same nodes: they begin elsewhere.
+        numbers = range(FIRST_PORT, LAST_PORT + 1)
+        first = secrets.randbelow(len(numbers))
+        self._numbers = itertools.cycle((*numbers[first:], *numbers[:first]))
+        self._plan = Plan(request)
+        self._width = max(1, len(request.nodes) // 2)
+
+    def run_all(self, progress: Callable[[int, int], None]) -> list[RunResult]:
+        """The planned runs. `progress` is called with the numbers of ended and of all runs."""
+        results: list[RunResult] = []
+        numbers = itertools.count()
+        with ThreadPoolExecutor(max_workers=self._width) as threads:
+            for pairings in self._plan:
+                jobs = [
+                    threads.submit(self.run, next(numbers), (pairing.source, pairing.target))
+                    for pairing in pairings
+                ]
+                for job in jobs:
+                    results.append(job.result())
+                    progress(len(results), self._plan.runs)
+        return results
+
+    def run(self, number: int, nodes: tuple[str, ...]) -> RunResult:
+        """All tests of one pair, one after the other."""
+        started, clock = time.time(), time.monotonic()
+        failures = measurement.FailedTests()
+        reports, commands, outputs = [], [], []
+        for test in self._tests:
+            left_out = failures.left_out(test)
+            report, ran = (left_out, []) if left_out else self._tested(test, nodes)
+            failures.add(test, report)
+            shown = ran if report.outcome != "ok" else ran[1:]
+            reports.append(report)
+            commands.append(by_node((end.node, shlex.join(end.argv)) for end in ran))
+            outputs.append(by_node((end.node, end.text) for end in shown))
+        return RunResult(
+            number=number,
+            nodes=nodes,
+            reports=tuple(reports),
+            commands=tuple(commands),
+            outputs=tuple(outputs),
+            port_bytes_per_second=tuple(self._rates(test, nodes) for test in self._tests),
+            started=started,
+            seconds=time.monotonic() - clock,
+        )
+
+    def _rates(self, test: TestSettings, nodes: tuple[str, ...]) -> tuple[float, float] | None:
+        source, target = nodes
+        rates = (
+            self._port(source, test.device).bytes_per_second,
+            self._port(target, test.on_target().device).bytes_per_second,
+        )
+        return (rates[0], rates[1]) if rates[0] and rates[1] else None
+
+    def _port(self, node: str, device: str) -> remote.Port:
+        return self._ports.get((node, device), remote.Port())
+
+    def _tested(self, test: TestSettings, nodes: tuple[str, ...]) -> tuple[Report, list[_Ran]]:
+        """Start the server on one node and the client on the other; the client tries again until
+        the server listens. Returns what ran on the target, then on the source.
+        """
+        source, target = nodes
+        number = next(self._numbers)
+        here, there = self._port(source, test.device), self._port(target, test.on_target().device)
+        served = _Ran(target, measurement.argv(test.on_target(), there.gid_index, number))
+        try:
+            server = ToolProcess(remote.command(target, served.argv, test.timeout + START_SECONDS))
+        except ToolMissingError as error:
+            return failed("tool_missing", str(error)), []
+        try:
+            peer = there.address if here.address and there.address else target
+            own = here.address if peer != target else ""
+            argv = measurement.argv(test, here.gid_index, number, peer, own)
+            for _ in range(TRIES):
+                time.sleep(TRY_SECONDS)
+                with _Look(source, number, LATE_SHARE * test.timeout) as look:
+                    done = remote.run(source, argv, test.timeout)
+                report = _judged(test, done, look.connected)
+                if report.reason != "unreachable" or server.status() is not None:
+                    break
+            if report.outcome != "ok" and server.status() not in (None, 0):
+                report = _server_report(test, server, report)
+            ran = [served._replace(text=server.text()), _Ran(source, argv, done.text)]
+            return report, ran
+        finally:
+            server.end()
 
 
-def _nodes(pairing: Pairing) -> tuple[str, ...]:
-    return (pairing.source, pairing.target)
+class _Ran(NamedTuple):
+    """A tool that ran on a node, and its output."""
 
-
-def _pair(pairing: Pairing, report: Report, rates: Mapping[str, float | None]) -> Pair:
-    nodes = _nodes(pairing)
-    known = tuple(rate for node in nodes if (rate := rates[node]) is not None)
-    return Pair(
-        source=pairing.source,
-        target=pairing.target,
-        report=report,
-        port_bytes_per_second=known if len(known) == len(nodes) else (),
-    )
-
-
-def _tested(
-    pairing: Pairing, test: TestSettings, gids: Mapping[str, int | None], port: int
-) -> Report:
-    """Start the server on one node and the client on the other; the client retries until the server
-    listens.
-    """
-    argv = measurement.argv(test, gids[pairing.target], port)
-    limit = test.timeout + TRIES * TRY_SECONDS
-    try:
-        server = ToolProcess(remote.command(pairing.target, argv, limit))
-    except ToolMissingError as error:
-        return failed("tool_missing", str(error))
-    try:
-        client = measurement.argv(test, gids[pairing.source], port, pairing.target)
-        for _ in range(TRIES):
-            time.sleep(TRY_SECONDS)
-            with _Look(pairing.source, port, LATE_SHARE * test.timeout) as look:
-                done = remote.run(pairing.source, client, test.timeout)
-            report = _judged(test, done, look.connected)
-            if report.reason != "unreachable" or server.status() is not None:
-                break
-        if report.outcome != "ok" and server.status() not in (None, 0):
-            report = _server_report(test, server, report)
-        return report
-    finally:
-        server.end()
+    node: str
+    argv: list[str]
+    text: str = ""
 
 
 class _Look:
@@ -144,7 +175,7 @@ class _Look:
 
 
 def _judged(test: TestSettings, done: remote.Done, connected: bool = False) -> Report:
-    if done.status in (124, 137, -1):
+    if done.status in ENDED:
         # Without an answer the node may be down, which is not the same as slow.
         return measurement.unfinished(test, connected and done.status != -1)
     if done.status in (126, 127):
@@ -153,6 +184,11 @@ def _judged(test: TestSettings, done: remote.Done, connected: bool = False) -> R
 
 
 def _server_report(test: TestSettings, server: ToolProcess, report: Report) -> Report:
-    """The report of the server where it ended by itself: its reason is more exact."""
-    own = _judged(test, remote.Done(server.text(), server.status() or 0))
+    """The report of the server where it ended by itself: its reason is more exact. A client that
+    loses a server which was ended at its time limit says nothing about the network.
+    """
+    status = server.status() or 0
+    own = _judged(test, remote.Done(server.text(), status))
+    if report.reason == "unreachable" and status in ENDED:
+        return own
     return report if own.reason in (None, "harness", "timeout") else own

@@ -4,6 +4,7 @@ also when this process or the connection dies.
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from nodevitals.linux.process import WORKER
 from nodevitals.linux.sysfs import parse_integer
@@ -42,7 +44,24 @@ _IN_USE = (
     r"-lname '/dev/davinci[0-9]*' \) 2>/dev/null | cut -d/ -f3 | sort -u | "
     r"while read -r pid; do cat /proc/$pid/comm 2>/dev/null || true; done"
 )
+_RDMA_DEVICES = """\
+cd /sys/class/infiniband 2>/dev/null || exit 0
+for device in *; do echo "$device $(cat $device/ports/1/state 2>/dev/null)"; done"""
+_INTERFACES = """\
+cd /sys/class/net; for device in */; do echo "${device%/} $(cat $device/operstate)"; done"""
+_ADDRESS = re.compile(r"^\d+: \S+ +(inet6?) ([0-9a-f.:]+)/", re.MULTILINE)
 Value = TypeVar("Value")
+
+
+class Port(msgspec.Struct, frozen=True, kw_only=True):
+    """A device of a node, as its tests need it."""
+
+    gid_index: int | None = None
+    """None on InfiniBand, and for iperf3."""
+    bytes_per_second: float | None = None
+    """Rate of a physical port; None where it is unknown."""
+    address: str = ""
+    """Address of the network interface; '' where it has none, and for perftest."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -115,22 +134,53 @@ def restore_governors(nodes: Iterable[str]) -> None:
     on_each(nodes, lambda node: run(node, ["sh", "-c", _RESTORE], 10))
 
 
-def gid_indexes(nodes: Iterable[str], test: TestSettings) -> dict[str, int | None]:
-    """The GID index that each node's port should use: nodes may differ. None on InfiniBand."""
-    folder = f"/sys/class/infiniband/{test.device}/ports/{test.ib_port}"
-    script = f"cd {shlex.quote(folder)} && grep -H . gids/* gid_attrs/types/* gid_attrs/ndevs/*"
-    outputs = on_each(nodes, lambda node: run(node, ["sh", "-c", f"{script} 2>/dev/null"], 10))
-    return {node: _gid_index(parse_gids(done.text)) for node, done in outputs.items()}
+def devices(nodes: Iterable[str], tool: str) -> dict[str, dict[str, bool]]:
+    """The devices of each node, and whether they are up, as far as ssh can see them."""
+    script = _INTERFACES if tool == "iperf3" else _RDMA_DEVICES
+    outputs = on_each(nodes, lambda node: run(node, ["sh", "-c", script], 10))
+    return {node: parse_devices(done.text) for node, done in outputs.items()}
 
 
-def port_rates(nodes: Iterable[str], test: TestSettings) -> dict[str, float | None]:
-    """The rate of each node's port in bytes per second; None where it is unknown."""
-    if not test.device:
-        return dict.fromkeys(nodes)
+def parse_devices(text: str) -> dict[str, bool]:
+    """Names of devices, each with a word for its state."""
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: pair[-1] in ("ACTIVE", "up", "unknown") for pair in pairs if len(pair) > 1}
+
+
+def ports(nodes: Iterable[str], tests: Sequence[TestSettings]) -> dict[tuple[str, str], Port]:
+    """What the tests need to know of each node and device."""
+    each = {
+        name: replace(test, device=name)
+        for test in tests
+        for name in (test.device, test.peer_device)
+        if name
+    }
+    found = on_each(nodes, lambda node: {name: _port(node, test) for name, test in each.items()})
+    return {(node, name): port for node, own in found.items() for name, port in own.items()}
+
+
+def _port(node: str, test: TestSettings) -> Port:
     directory, rate = measurement.place_of(test)
     argv = ["sh", "-c", measurement.PORT_SCRIPT, "sh", f"/sys/{directory}", rate]
-    outputs = on_each(nodes, lambda node: run(node, argv, 10))
-    return {node: measurement.promised_there(test, done.text) for node, done in outputs.items()}
+    promised = measurement.promised_there(test, run(node, argv, 10).text)
+    if test.tool == "iperf3":
+        addresses = run(
+            node, ["ip", "-o", "addr", "show", "dev", test.device, "scope", "global"], 10
+        )
+        return Port(bytes_per_second=promised, address=parse_address(addresses.text))
+    gid_index = test.gid_index
+    if gid_index is None:
+        folder = f"/sys/class/infiniband/{test.device}/ports/{test.ib_port}"
+        script = f"cd {shlex.quote(folder)} && grep -H . gids/* gid_attrs/types/* gid_attrs/ndevs/*"
+        gid = choose(parse_gids(run(node, ["sh", "-c", f"{script} 2>/dev/null"], 10).text))
+        gid_index = None if gid is None else gid.index
+    return Port(bytes_per_second=promised, gid_index=gid_index)
+
+
+def parse_address(text: str) -> str:
+    """The first IPv4 address that `ip -o addr` prints, otherwise the first IPv6 address."""
+    found = _ADDRESS.findall(text)
+    return next((address for kind, address in sorted(found)), "")
 
 
 def is_connected(node: str, port: int) -> bool:
@@ -149,11 +199,6 @@ def parse_gids(text: str) -> list[Gid]:
         if address is not None and any(address) and kind is not None:
             rows.append(Gid(index, address, kind, files.get(f"gid_attrs/ndevs/{index}", "")))
     return rows
-
-
-def _gid_index(gids: Iterable[Gid]) -> int | None:
-    gid = choose(gids)
-    return None if gid is None else gid.index
 
 
 def last_line(text: str) -> str:

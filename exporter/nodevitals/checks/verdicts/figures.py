@@ -15,7 +15,7 @@ import msgspec
 from nodevitals.checks.model import CheckRequest, Reason, RunResult, TestRequest
 from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.checks.verdicts.reasons import reason_of
-from nodevitals.probes.fabric.tools.report import LATENCY, Report, failed
+from nodevitals.probes.fabric.tools.report import LATENCY, NOT_TESTED, Report, failed
 
 # Bounds of a plausible figure, in seconds or bytes per second: ratios and sums stay finite.
 _LEAST, _MOST = 1e-12, 1e18
@@ -78,6 +78,11 @@ def at_size(result: RunResult, test: TestRequest, place: int) -> Optional[float]
     return figure_of(result.reports[place], test)
 
 
+def ports_at(result: RunResult, place: int) -> tuple[float, ...]:
+    """The rates of both ports of a run at the size with this index; none where they are unknown."""
+    return (*result.port_bytes_per_second[place : place + 1], None)[0] or ()
+
+
 def largest(test: TestRequest) -> int:
     """The index of the largest size."""
     return len(parse_sizes(test.sizes)) - 1
@@ -109,7 +114,8 @@ def failure_of(result: RunResult, request: CheckRequest) -> Optional[Failure]:
     else:
         if at_size(result, test, largest(test)) is not None:
             return None
-        bad = [report for report in result.reports if figure_of(report, test) is None]
+        tested = (report for report in result.reports if report.message != NOT_TESTED)
+        bad = [report for report in tested if figure_of(report, test) is None]
     report = bad[-1] if bad else failed("harness", "it ended without a result")
     if report.outcome == "ok":
         report = failed("harness", "the result has no figure that makes sense")

@@ -46,9 +46,22 @@ class Judgement(msgspec.Struct):
     """Why the outcome is unknown."""
     notes: list[str] = []
     """What people may want to know."""
+    lacking: str = ""
+    """Which reference is missing to call it ok; it matters where nothing is bad."""
+    measured: bool = False
+    """Whether anything was measured."""
+    unreachable: str = ""
+    """Why no pair reached its partner, where that is so for all."""
+    median: Optional[float] = None
+    """The median speed of the pairs that are not slow."""
+    slow_below: Optional[float] = None
+    """The speed below which a pair is slow."""
 
-    def verdict(self, measured: bool) -> Verdict:
+    def verdict(self) -> Verdict:
         """The verdict that follows from the findings and doubts."""
+        measured = self.measured
+        if self.lacking and not self.findings and not self.doubts:
+            self.doubts.append(("threshold", self.lacking))
         ordered = gravest(self.findings)
         bad = any(finding.reason in ("hardware", "threshold") for finding in ordered)
         well = measured and not ordered and not self.doubts
@@ -107,16 +120,18 @@ def findings_of(
         return [
             _finding_of(request, failure.nodes, "node", [failure], 1) for failure in failures
         ], []
-    if len(failures) == len(runs) > 1:
+    if len(failures) == len(runs) and len({frozenset(nodes) for nodes in runs}) > 1:
         return _of_all(request, failures)
     failures = _in_context(runs, failures)
     blamed = _blamed(runs, failures)
     findings = [
         _finding_of(request, (node,), "node", own, total) for node, (own, total) in blamed.items()
     ]
+    links: dict[frozenset[str], list[Failure]] = {}
     for failure in failures:
         if not blamed.keys() & set(failure.nodes):
-            findings.append(_finding_of(request, failure.nodes, "link", [failure], 1))
+            links.setdefault(frozenset(failure.nodes), []).append(failure)
+    findings += [_finding_of(request, own[0].nodes, "link", own, 1) for own in links.values()]
     return findings, []
 
 

@@ -1,7 +1,7 @@
 """Finds slow nodes and slow pairs by comparing the speeds of many pairs.
 
-In: the speed of each pair. Out: nodes that are slow with nearly all of their partners, nodes that
-are slow in one direction, and slow pairs of other nodes.
+In: the speed of each pair, in one direction or in both. Out: nodes that are slow with nearly all of
+their partners, nodes that are slow in one direction, and slow pairs of other nodes.
 
 A node is slow where at least three quarters of its pairs are slow, with at least three partners
 that are not slow themselves, and where chance would explain that in fewer than one of 1,000 checks:
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, Optional
 
 import msgspec
@@ -63,7 +63,9 @@ class Found(msgspec.Struct, frozen=True):
     """The slow nodes and pairs."""
 
     usual: float
-    """The expected speed, or the median of the pairs that are not slow."""
+    """The expected speed, or the median."""
+    median: float
+    """The median speed of the pairs that are not slow."""
     nodes: tuple[SlowNode, ...] = ()
     pairs: tuple[SlowPair, ...] = ()
     well: int = 0
@@ -86,18 +88,26 @@ def find(
         return None
     median = _usual(pairs)
     usual = expected or median
-    table = _Table([Measured(pair.sender, pair.receiver, pair.speed / usual) for pair in pairs])
-    slow = {name: _slow(table, name, "") for name in table.slow_nodes(share, expected is None)}
+    each = [Measured(pair.sender, pair.receiver, pair.speed / usual) for pair in pairs]
+    table = _Table(_combined(each, statistics.fmean))
+    slow: dict[str, SlowNode] = {}
     if directed:
-        for name, direction in table.slow_directions(share, slow).items():
-            slow[name] = _slow(table, name, direction)
+        ways = _Table(each)
+        slow_both_ways = _Table(_combined(each, max)).suspects(share)
+        for name, direction in ways.slow_directions(share, slow_both_ways).items():
+            slow[name] = _slow(ways, name, direction)
+    limits = [(share, expected is None)]
     limit = table.limit_of_spread(median / usual)
     if limit is not None and limit > share:
-        for name in table.slow_nodes(limit, True):
+        limits.append((limit, True))
+    for least, compared in limits:
+        for name in table.slow_nodes(least, compared):
             slow.setdefault(name, _slow(table, name, ""))
-    well = [pair for pair in table.pairs if not {pair.sender, pair.receiver} & slow.keys()]
+    others = each if directed else table.pairs
+    well = [pair for pair in others if not {pair.sender, pair.receiver} & slow.keys()]
     return Found(
         usual,
+        median,
         tuple(slow[name] for name in sorted(slow)),
         tuple(
             SlowPair(pair.sender, pair.receiver, pair.speed) for pair in well if pair.speed < share
@@ -105,6 +115,18 @@ def find(
         len(well),
         tuple(sorted(table.suspects(share) - slow.keys())),
     )
+
+
+def _combined(
+    pairs: Iterable[Measured], combine: Callable[[Iterable[float]], float]
+) -> list[Measured]:
+    """One speed for each two nodes, of both directions."""
+    speeds: dict[tuple[str, str], list[float]] = {}
+    for pair in pairs:
+        other_way = (pair.receiver, pair.sender)
+        nodes = other_way if other_way in speeds else (pair.sender, pair.receiver)
+        speeds.setdefault(nodes, []).append(pair.speed)
+    return [Measured(*nodes, combine(both)) for nodes, both in speeds.items()]
 
 
 def _slow(table: _Table, name: str, direction: Direction) -> SlowNode:

@@ -1,29 +1,28 @@
 """Compares speeds with a reference. Without one, a check without findings proves nothing: nodes
 that are all slow agree with each other (docs/adr/0035-verdicts.md).
 
-In: the request, results, the figure of the last equal check. Out: the runs to repeat, the runs far
-below the rate of their port, and one line about what is missing for a verdict.
+In: the request of one series, results, the figure of the last equal check. Out: runs that are far
+below what their port can do, and one line about what is missing for a verdict.
 
 | reference | well | bad |
 |---|---|---|
-| the expected rate | from `share` on | below |
+| the expected rate or latency | from `share` on | below |
 | the last equal check, if it was ok | from `share` on | below |
 | the last equal check, if it had no reference | never | below `share` |
 | the rate of two equal physical ports | from GOOD_SHARE on | below BAD_SHARE |
+| the usual latency of their link layer | up to the first of LATENCIES | from the second one on |
 
-By the last reference, a run is bad only where no rate is expected, with messages from 1 MiB on, and
-where it was bad twice.
+By the last two, a run is bad only where nothing is expected: a rate with messages from 1 MiB on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from nodevitals.checks.model import CheckRequest, RunResult
 from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.checks.verdicts import figures
-from nodevitals.checks.verdicts.figures import Failure
 from nodevitals.checks.verdicts.findings import percent
 from nodevitals.probes.fabric.measurement import LARGE_BYTES
 from nodevitals.probes.fabric.tools.report import LATENCY
@@ -37,74 +36,19 @@ less."""
 FASTEST_PROCESS = 5e9
 """Rate of a port in bytes per second that one process of iperf3 can be expected to fill to a
 quarter: above 40 Gb/s it is the bottleneck itself (https://access.redhat.com/solutions/4486291)."""
-MAX_REPEATED = 32
-SHOWN = 3
+LATENCIES = {"InfiniBand": (5e-6, 15e-6), "Ethernet": (10e-6, 30e-6)}
+"""Seconds that a short message takes at most on a healthy link, and at least on a bad one."""
+SHORT_BYTES = 64
 HOW = "give --expected (expected_bytes_per_second)"
+HOW_LATENCY = "give --expected-latency (expected_latency_seconds)"
 
 
-class Settled(NamedTuple):
-    """The planned results, sorted by what their repetitions show."""
-
-    runs: list[RunResult]
-    """The planned runs."""
-    others: list[RunResult]
-    """Those of them that no repetition has settled, to be compared with each other."""
-    slow: list[Failure]
-    """Runs far below the rate of their port, twice."""
-    doubts: list[str]
-
-
-def to_repeat(
-    request: CheckRequest, planned: int, results: Sequence[RunResult]
-) -> list[tuple[int, tuple[str, ...]]]:
-    """Numbers and nodes of the repetitions that a verdict needs. They run one after the other:
-    pairs of one round may share a path. Runs far below the rate of their port are repeated, of many
-    an even selection; the repetition of run `n` has the number `planned + n`.
-    """
-    far = [run for run in figures.in_order(results) if _is_planned_and_far(request, planned, run)]
-    return [(planned + run.number, run.nodes) for run in far[:: -(-len(far) // MAX_REPEATED) or 1]]
-
-
-def settled(request: CheckRequest, planned: int, runs: Sequence[RunResult]) -> Settled:
-    """The planned runs, sorted by their repetitions: one figure is not enough to name a fault.
-    Where all repetitions confirm it, far runs that were not repeated are slow as well.
-    """
-    first = {run.number: run.nodes for run in runs if run.number < planned}
-    again = {
-        run.number - planned: run for run in runs if first.get(run.number - planned) == run.nodes
-    }
-    wanted = [number - planned for number, _ in to_repeat(request, planned, runs)]
-    sure = all(number in again and _is_far_below(request, again[number]) for number in wanted)
-    outcome = Settled([], [], [], [])
-    for run in runs:
-        if again.get(run.number - planned) is run:
-            continue
-        outcome.runs.append(run)
-        if not _is_planned_and_far(request, planned, run):
-            outcome.others.append(run)
-            continue
-        second, text = again.get(run.number), f"reached {_reached(request, run)}, "
-        if second is not None and _is_far_below(request, second):
-            outcome.slow.append(_slow(run, f"{text}also when it was repeated"))
-        elif second is not None and _figure(request, second) is not None:
-            better = f"and {_reached(request, second)} when it was repeated"
-            outcome.doubts.append(f"{_name(run)} {text}{better}")
-        elif sure:
-            outcome.slow.append(_slow(run, f"{text}as did others, also when they were repeated"))
-        else:
-            outcome.others.append(run)
-            outcome.doubts.append(f"{_name(run)} {text}and was not repeated")
-    if len(outcome.doubts) > SHOWN:
-        outcome.doubts[SHOWN:] = [f"{len(outcome.doubts) - SHOWN} more pairs like these"]
-    return outcome
-
-
-def _slow(run: RunResult, text: str) -> Failure:
-    return Failure(run.nodes, "hardware", "slow", text)
-
-
-def _is_planned_and_far(request: CheckRequest, planned: int, run: RunResult) -> bool:
-    return run.number < planned and _is_far_below(request, run)
+def expected_speed(request: CheckRequest) -> Optional[float]:
+    """The speed (larger is better) that the request expects."""
+    if request.test.operation in LATENCY:
+        seconds = request.expected_latency_seconds
+        return None if seconds is None else figures.speed_of(seconds, request.test)
+    return request.expected_bytes_per_second
 
 
 def lacking(
@@ -116,20 +60,18 @@ def lacking(
     """Which reference is missing to call runs without a fault ok, and what they reached; '' where
     there is one. The runs are not below `share` of the expected rate or the baseline.
     """
-    if request.kind == "node" or request.expected_bytes_per_second:
+    if request.kind == "node" or expected_speed(request):
         return ""
     measured = [run for run in runs if _figure(request, run) is not None]
     # Without any run, no reference is missing.
     if (baseline is not None and baseline_ok) or all(_is_well(request, run) for run in measured):
         return ""
     worst = min(measured, key=lambda run: (_share(request, run) or 0.0, _speed(request, run)))
-    subject = _subject(request, worst, len(measured))
-    text = f"{subject} reached {_reached(request, worst)}; no reference: "
-    if request.test.operation in LATENCY:
-        text += "nodes are compared with each other, and a latency has no expected value"
-    else:
-        text += HOW
-    if worst.port_bytes_per_second and _size(request) < LARGE_BYTES:
+    subject = _subject(request, worst, len({frozenset(run.nodes) for run in measured}))
+    latency = request.test.operation in LATENCY
+    text = f"{subject} reached {reached(request, worst)}; no reference: "
+    text += HOW_LATENCY if latency else HOW
+    if _ports(request, worst) and not latency and not _is_large(request):
         text += ", or test with --sizes 1MiB"
     figure = figures.median_of(request, measured)
     if baseline and figure:
@@ -139,28 +81,53 @@ def lacking(
 
 
 def _is_well(request: CheckRequest, run: RunResult) -> bool:
-    """Whether the run reached most of the rate of its ports. Where their rates differ, one port may
-    have come up too slow.
+    """Whether the run reached most of the rate of its ports, or a usual latency. Where the rates of
+    the ports differ, one of them may have come up too slow.
     """
-    alike = len(set(run.port_bytes_per_second)) == 1
+    limits = _latencies(request, run)
+    if limits is not None:
+        return (_figure(request, run) or 0.0) <= limits[0]
+    alike = len(set(_ports(request, run))) == 1
     return alike and (_share(request, run) or 0.0) >= GOOD_SHARE
 
 
-def _is_far_below(request: CheckRequest, run: RunResult) -> bool:
-    if request.kind not in ("pair", "matrix") or request.expected_bytes_per_second:
+def is_far_below(request: CheckRequest, run: RunResult) -> bool:
+    """Whether a run is slower than anything but a fault explains."""
+    if request.kind not in ("pair", "matrix") or expected_speed(request):
         return False
+    limits = _latencies(request, run)
+    if limits is not None:
+        return (_figure(request, run) or 0.0) >= limits[1]
     share = _share(request, run)
-    if share is None or _size(request) < LARGE_BYTES:
+    if share is None or not _is_large(request):
         return False
-    if request.test.tool == "iperf3" and min(run.port_bytes_per_second) > FASTEST_PROCESS:
+    if request.test.tool == "iperf3" and min(_ports(request, run)) > FASTEST_PROCESS:
         return False
     return share < BAD_SHARE
+
+
+def _is_large(request: CheckRequest) -> bool:
+    """Whether the messages fill a link; those of TCP need not be large."""
+    return request.test.tool == "iperf3" or _size(request) >= LARGE_BYTES
+
+
+def _latencies(request: CheckRequest, run: RunResult) -> Optional[tuple[float, float]]:
+    """The limits for a latency between physical ports with a known link layer. A read waits for its
+    answer: twice the way.
+    """
+    if request.test.operation not in LATENCY or _size(request) > SHORT_BYTES:
+        return None
+    report = run.reports[-1] if run.reports else None
+    layer = report.rows[-1].link_layer if report is not None and report.rows else None
+    limits = LATENCIES.get(layer or "") if _ports(request, run) else None
+    ways = 2 if request.test.operation == "read_lat" else 1
+    return None if limits is None else (ways * limits[0], ways * limits[1])
 
 
 def _share(request: CheckRequest, run: RunResult) -> Optional[float]:
     """The figure as a share of the rate of the slower port; None where either is unknown."""
     figure = _figure(request, run)
-    ports = run.port_bytes_per_second
+    ports = _ports(request, run)
     if figure is None or not ports or request.test.operation in LATENCY:
         return None
     return figure / min(ports)
@@ -168,6 +135,10 @@ def _share(request: CheckRequest, run: RunResult) -> Optional[float]:
 
 def _figure(request: CheckRequest, run: RunResult) -> Optional[float]:
     return figures.at_size(run, request.test, figures.largest(request.test))
+
+
+def _ports(request: CheckRequest, run: RunResult) -> tuple[float, ...]:
+    return figures.ports_at(run, figures.largest(request.test))
 
 
 def _speed(request: CheckRequest, run: RunResult) -> float:
@@ -179,14 +150,14 @@ def _size(request: CheckRequest) -> int:
     return parse_sizes(request.test.sizes)[-1]
 
 
-def _reached(request: CheckRequest, run: RunResult) -> str:
+def reached(request: CheckRequest, run: RunResult) -> str:
     """The speed for people: `4.9 of 200 Gb/s, 2 %`."""
     figure = _figure(request, run) or 0.0
     if request.kind == "collective":
         return f"{figure / 1e9:.3g} GB/s on its bus"
     if request.test.operation in LATENCY:
         return f"a latency of {figure * 1e6:.3g} us"
-    share, ports = _share(request, run), sorted(set(run.port_bytes_per_second))
+    share, ports = _share(request, run), sorted(set(_ports(request, run)))
     if share is None:
         return f"{_gigabits(figure)} Gb/s"
     text = f"{_gigabits(figure)} of {_gigabits(ports[0])} Gb/s, {percent(share)}"

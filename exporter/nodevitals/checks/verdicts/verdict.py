@@ -7,28 +7,22 @@ where no reference shows how fast it should be (reference.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Optional
 
 from nodevitals.checks.model import Check, CheckRequest, RunResult, Verdict
-from nodevitals.checks.requests.sizes import parse_sizes, spelled_size
-from nodevitals.checks.verdicts import figures, outliers, reference
+from nodevitals.checks.requests.runs import Series, request_of, results_of, series_of
+from nodevitals.checks.verdicts import figures, reference, repetitions
+from nodevitals.checks.verdicts.comparison import compare
 from nodevitals.checks.verdicts.findings import (
     EVERYWHERE,
     Judgement,
     finding,
     findings_of,
     percent,
-    port_of,
     rail_of,
-    some,
 )
-from nodevitals.probes.fabric.tools.report import LATENCY
-
-MAX_SLOW_SHARE = 0.05
-"""Where more of the pairs of nodes that are well are slow, the network is shared: no link is
-named."""
-MIN_SLOW_PAIRS = 4
+from nodevitals.checks.verdicts.rails import joined
 
 
 def judge(
@@ -41,7 +35,13 @@ def judge(
     the verdict of a collective's bisection.
     """
     return verdict_of(
-        check.request, check.cost.runs, results, baseline, isolation, check.baseline_ok
+        check.request,
+        check.cost.runs,
+        results,
+        baseline,
+        isolation,
+        check.baseline_ok,
+        check.baselines,
     )
 
 
@@ -52,42 +52,146 @@ def verdict_of(
     baseline: Optional[float] = None,
     isolation: Optional[Verdict] = None,
     baseline_ok: bool = True,
+    baselines: Optional[Mapping[str, float]] = None,
 ) -> Verdict:
     """The verdict on a resolved request with this number of planned runs; further runs are
-    repetitions (reference.to_repeat). `baseline_ok`: the last equal check had a reference itself.
+    repetitions (repetitions.py). `baseline_ok`: the last equal check had a reference itself.
+    `baselines` are its figures where there are several series.
     """
     runs = figures.in_order(results)
     if request.kind == "collective":
         return _of_collective(request, runs, baseline, isolation, baseline_ok)
-    runs, others, slow, unsettled = reference.settled(request, planned, runs)
-    failures = [
-        failure for run in runs if (failure := figures.failure_of(run, request)) is not None
-    ]
-    failures += slow
-    findings, doubts = findings_of(request, [run.nodes for run in runs], failures)
-    judgement = Judgement(findings, [*doubts, *(("threshold", text) for text in unsettled)])
-    if request.kind != "node":
-        _compare(request, others, baseline, judgement)
+    runs, repeated = repetitions.merged(request, planned, runs)
+    if request.kind == "node":
+        judgement = _of_failures(request, runs)
+    else:
+        judgement = joined(
+            request,
+            [
+                (series, _of_series(request_of(request, series), own, repeated, last, baseline_ok))
+                for series, own, last in _by_series(request, runs, baseline, baselines)
+            ],
+        )
     if len(runs) < planned:
         text = f"{planned - len(runs)} of {planned} tests did not run"
-        judgement.doubts.append(("harness", text))
-    _doubt_without_reference(request, runs, baseline, baseline_ok, judgement)
-    return judgement.verdict(measured=len(runs) > len(failures))
+        judgement.doubts.insert(0, ("harness", text))
+    return judgement.verdict()
 
 
-def _doubt_without_reference(
+def to_repeat(check: Check, results: Iterable[RunResult]) -> list[tuple[int, tuple[str, ...]]]:
+    """Numbers and nodes of the repetitions that a verdict on these results needs."""
+    request, planned = check.request, check.cost.runs
+    runs = figures.in_order(results)
+    if request.kind not in ("pair", "matrix"):
+        return []
+    best, repeated = repetitions.merged(request, planned, runs)
+    odd: set[int] = set()
+    for series, own, last in _by_series(request, best, check.baseline, check.baselines):
+        of_series = request_of(request, series)
+        judgement = _as_measured(of_series, own, repeated, last, check.baseline_ok)
+        odd |= _odd_runs(of_series, own, judgement)
+    return repetitions.to_repeat(planned, runs, odd)
+
+
+def figures_of(check: Check, results: Iterable[RunResult]) -> dict[str, float]:
+    """The median of each series, by its name, with messages of the largest size."""
+    request = check.request
+    if request.kind not in ("pair", "matrix"):
+        whole = figures.median_of(request, results)
+        return {} if whole is None else {request.test.operation: whole}
+    runs, _ = repetitions.merged(request, check.cost.runs, figures.in_order(results))
+    medians = {
+        series.name: figures.median_of(request_of(request, series), own)
+        for series, own, _ in _by_series(request, runs, None, None)
+    }
+    return {name: value for name, value in medians.items() if value is not None}
+
+
+def _by_series(
     request: CheckRequest,
     runs: Sequence[RunResult],
     baseline: Optional[float],
+    baselines: Optional[Mapping[str, float]],
+) -> Iterable[tuple[Series, list[RunResult], Optional[float]]]:
+    """The series of a check with their results and their figure of the last equal check."""
+    for number, series in enumerate(series_of(request.test)):
+        last = (baselines or {}).get(series.name, baseline if number == 0 else None)
+        yield series, results_of(runs, series), last
+
+
+def _of_failures(request: CheckRequest, runs: Sequence[RunResult]) -> Judgement:
+    failures = [
+        failure for run in runs if (failure := figures.failure_of(run, request)) is not None
+    ]
+    findings, doubts = findings_of(request, [run.nodes for run in runs], failures)
+    return Judgement(findings, doubts, measured=len(runs) > len(failures))
+
+
+def _of_series(
+    request: CheckRequest,
+    runs: Sequence[RunResult],
+    repeated: set[int],
+    baseline: Optional[float],
     baseline_ok: bool,
-    judgement: Judgement,
-) -> None:
-    """Add a doubt where there is no finding, but no reference either."""
-    if judgement.findings or judgement.doubts:
-        return
-    text = reference.lacking(request, runs, baseline, baseline_ok)
-    if text:
-        judgement.doubts.append(("threshold", text))
+) -> Judgement:
+    """The judgement on one operation between one device of each node. Where what was repeated was
+    not odd again, what was not is no evidence either.
+    """
+    judgement = _as_measured(request, runs, repeated, baseline, baseline_ok)
+    odd = _odd_runs(request, runs, judgement) if repeated else set()
+    if not odd or odd & repeated:
+        return judgement
+    others = [run for run in runs if run.number not in odd]
+    judgement = _as_measured(request, others, repeated, baseline, baseline_ok)
+    text = f"{len(odd)} tests were slow or failed, and not those that were repeated: repeat all"
+    judgement.doubts.append(("threshold", text))
+    return judgement
+
+
+def _as_measured(
+    request: CheckRequest,
+    runs: Sequence[RunResult],
+    repeated: set[int],
+    baseline: Optional[float],
+    baseline_ok: bool,
+) -> Judgement:
+    failures, others = [], []
+    for run in runs:
+        failure = figures.failure_of(run, request)
+        if failure is not None:
+            failures.append(failure)
+        elif reference.is_far_below(request, run):
+            again = ", also when it was repeated" if run.number in repeated else ""
+            text = f"reached {reference.reached(request, run)}{again}"
+            failures.append(figures.Failure(run.nodes, "hardware", "slow", text))
+        else:
+            others.append(run)
+    findings, doubts = findings_of(request, [run.nodes for run in runs], failures)
+    judgement = Judgement(findings, doubts, measured=len(runs) > len(failures))
+    if len(runs) == len(failures) and {failure.reason for failure in failures} == {"unreachable"}:
+        judgement.unreachable = f"all {len(runs)} tests failed: {failures[0].text}"
+    compare(request, others, baseline, judgement)
+    judgement.lacking = reference.lacking(request, runs, baseline, baseline_ok)
+    return judgement
+
+
+def _odd_runs(request: CheckRequest, runs: Sequence[RunResult], judgement: Judgement) -> set[int]:
+    """Numbers of the runs that failed, or that make something look bad. Where all failed alike, the
+    cause is no accident.
+    """
+    failed = [run for run in runs if figures.failure_of(run, request) is not None]
+    odd = {run.number for run in failed if not run.skipped} if len(failed) < len(runs) else set()
+    limit = judgement.slow_below or 0.0
+    named = {name for found in judgement.findings for name in found.subject.split(" - ")}
+    of_all = any(found.scope == "rail" for found in judgement.findings)
+    for run in runs:
+        figure = figures.at_size(run, request.test, figures.largest(request.test))
+        if figure is None or not (of_all or named & set(run.nodes)):
+            continue
+        is_slow = figures.speed_of(figure, request.test) < limit
+        if is_slow or reference.is_far_below(request, run):
+            odd.add(run.number)
+    return odd
 
 
 def is_bad(request: CheckRequest, result: RunResult, baseline: Optional[float]) -> bool:
@@ -129,7 +233,7 @@ def _of_collective(
         if ratio is not None and ratio < request.share:
             text = f"{percent(ratio)} of the {what}"
             judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, ratio))
-        _doubt_without_reference(request, [whole], baseline, baseline_ok, judgement)
+        judgement.lacking = reference.lacking(request, [whole], baseline, baseline_ok)
     if isolation is not None and isolation.findings:
         judgement.notes += [
             f"all {len(request.nodes)} nodes: {of_all.message}" for of_all in judgement.findings
@@ -137,115 +241,10 @@ def _of_collective(
         judgement.findings = list(isolation.findings)
     elif isolation is not None:
         judgement.notes.append(isolation.message)
-    return judgement.verdict(measured=whole is not None and failure is None)
+    judgement.measured = whole is not None and failure is None
+    return judgement.verdict()
 
 
 def _names_none(isolation: Optional[Verdict]) -> bool:
     """Whether there was a bisection, and all groups were equally good or bad."""
     return isolation is not None and not isolation.findings
-
-
-def _compare(
-    request: CheckRequest,
-    runs: Sequence[RunResult],
-    baseline: Optional[float],
-    judgement: Judgement,
-) -> None:
-    """Add the nodes and pairs that are slow with messages of the largest size."""
-    test, place = request.test, figures.largest(request.test)
-    expected = request.expected_bytes_per_second
-    last = None if baseline is None else figures.speed_of(baseline, test)
-    measured = _measured(request, runs, place)
-    if len(measured) == 1:
-        _compare_one(request, measured[0], expected or last, judgement)
-        return
-    directed = test.operation not in LATENCY
-    outlying = outliers.find(measured, request.share, expected, directed)
-    if outlying is None:
-        return
-    sizes = parse_sizes(test.sizes)
-    at = f" with {spelled_size(sizes[-1])}" if len(sizes) > 1 else ""
-    usual = "expected rate" if expected else "median"
-    named = {known.subject for known in judgement.findings if known.scope == "node"}
-    for node in outlying.nodes:
-        if node.name not in named:
-            way = f", {node.direction}" if node.direction else ""
-            suspects = (f"{port_of(request)}{way}",) if test.device else ()
-            text = f"{percent(node.ratio)} of the {usual}{at}{way}"
-            judgement.findings.append(
-                finding(node.name, "node", "threshold", text, node.ratio, suspects)
-            )
-    _add_slow_pairs(request, outlying, usual, judgement)
-    if not expected and last and outlying.usual < request.share * last:
-        ratio = outlying.usual / last
-        text = f"the median is {percent(ratio)} of the last check's"
-        judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, ratio))
-    _note_smaller_sizes(request, runs, {node.name for node in outlying.nodes}, judgement)
-
-
-def _measured(
-    request: CheckRequest, runs: Iterable[RunResult], place: int
-) -> list[outliers.Measured]:
-    """The speeds of pairs; in a read, the target sends the data."""
-    measured = []
-    for run in runs:
-        figure = figures.at_size(run, request.test, place)
-        if figure is not None and len(run.nodes) == 2:
-            sender, receiver = run.nodes
-            if request.test.operation.startswith("read"):
-                sender, receiver = receiver, sender
-            speed = figures.speed_of(figure, request.test)
-            measured.append(outliers.Measured(sender, receiver, speed))
-    return measured
-
-
-def _compare_one(
-    request: CheckRequest,
-    measured: outliers.Measured,
-    usual: Optional[float],
-    judgement: Judgement,
-) -> None:
-    if usual is not None and measured.speed < request.share * usual:
-        ratio = measured.speed / usual
-        what = "expected rate" if request.expected_bytes_per_second else "last check"
-        subject = " - ".join(request.nodes)
-        text = f"{percent(ratio)} of the {what}"
-        judgement.findings.append(finding(subject, "link", "threshold", text, ratio))
-
-
-def _add_slow_pairs(
-    request: CheckRequest, outlying: outliers.Found, usual: str, judgement: Judgement
-) -> None:
-    slow = outlying.pairs
-    if len(slow) >= MIN_SLOW_PAIRS and len(slow) > MAX_SLOW_SHARE * outlying.well:
-        text = (
-            f"{len(slow)} of {outlying.well} pairs of nodes that are not slow themselves are slow"
-        )
-        if request.expected_bytes_per_second:
-            judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, None))
-            return
-        advice = "other traffic, or paths between groups: repeat it, with more rounds"
-        judgement.doubts.append(("threshold", f"{text}: {advice}"))
-        if outlying.unproven:
-            judgement.doubts.append(
-                ("threshold", f"slow by chance or not: {some(outlying.unproven)}")
-            )
-        return
-    for pair in slow:
-        subject = f"{pair.sender} - {pair.receiver}"
-        text = f"{percent(pair.ratio)} of the {usual}"
-        judgement.findings.append(finding(subject, "link", "threshold", text, pair.ratio))
-
-
-def _note_smaller_sizes(
-    request: CheckRequest, runs: Sequence[RunResult], slow: set[str], judgement: Judgement
-) -> None:
-    """Add a note, not a finding, on nodes that are slow only with smaller messages."""
-    sizes = parse_sizes(request.test.sizes)
-    directed = request.test.operation not in LATENCY
-    for place, size in enumerate(sizes[:-1]):
-        measured = _measured(request, runs, place)
-        slower = outliers.find(measured, request.share, None, directed)
-        others = [node.name for node in slower.nodes if node.name not in slow] if slower else []
-        if others:
-            judgement.notes.append(f"slow with {spelled_size(size)} only: {some(others)}")

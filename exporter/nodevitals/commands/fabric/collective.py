@@ -276,7 +276,7 @@ def _common_gid_index(nodes: list[str], hca: str) -> int | None:
     test = TestSettings(
         tool="perftest", operation="write_bw", device=device, ib_port=int(port or "1")
     )
-    indexes = set(remote.gid_indexes(nodes, test).values())
+    indexes = {port.gid_index for port in remote.ports(nodes, [test]).values()}
     return indexes.pop() if len(indexes) == 1 else None
 
 

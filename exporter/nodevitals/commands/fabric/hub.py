@@ -11,13 +11,12 @@ import sys
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Optional
+from typing import Any, Optional
 
 import msgspec
 
-from nodevitals.checks.model import CheckDetail, CheckRequest, RunResult, TestRequest
-from nodevitals.checks.ssh.pairs import Pair
-from nodevitals.checks.ssh.report import as_csv, matrix
+from nodevitals.checks.model import CheckDetail, CheckRequest, RunResult
+from nodevitals.checks.tables import as_csv, tables
 from nodevitals.commands.fabric.options import expected_rate
 from nodevitals.commands.hub.client import (
     HubClient,
@@ -35,10 +34,9 @@ from nodevitals.commands.terminal import (
     print_table,
     printable,
 )
-from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools.report import Report, failed
 
-HUB_ONLY = ("where", "preset", "limit", "note", "token_file", "ca_file")
+HUB_ONLY = ("where", "limit", "note", "token_file", "ca_file")
 
 
 def add_request_options(parser: argparse.ArgumentParser) -> None:
@@ -91,6 +89,7 @@ def request_of(options: argparse.Namespace, kind: str, test: dict[str, Any]) -> 
         "test": _given(test),
         "rounds": getattr(options, "rounds", None),
         "expected_bytes_per_second": expected_rate(options.expected),
+        "expected_latency_seconds": _seconds(getattr(options, "expected_latency", None)),
         "share": options.share,
         "isolate": not getattr(options, "no_isolate", False),
         "limit_seconds": options.limit,
@@ -125,6 +124,10 @@ def assignments(option: str, given: Iterable[str]) -> Optional[dict[str, str]]:
     return assigned or None
 
 
+def _seconds(microseconds: Optional[float]) -> Optional[float]:
+    return None if microseconds is None else microseconds / 1e6
+
+
 def _labels(given: Iterable[str]) -> dict[str, str]:
     return assignments("--where", given) or {}
 
@@ -155,7 +158,7 @@ def run_on_hub(request: CheckRequest, options: argparse.Namespace) -> int:
         # The hub may have started the check without having answered yet.
         _cancel(client, identity or client.submit(request, key).id)
         raise
-    _print(detail, options)
+    print_detail(detail, options)
     verdict = detail.check.verdict
     return COULD_NOT_TELL if verdict is None else STATUSES[verdict.outcome]
 
@@ -170,7 +173,7 @@ def _cancel(client: HubClient, identity: str) -> None:
 
 def _followed(client: HubClient, identity: str) -> CheckDetail:
     """The check once it has ended."""
-    progress, began = _Progress(), time.monotonic()
+    progress, began = Progress(), time.monotonic()
     answered = began
     while time.monotonic() < began + LONGEST_SECONDS:
         try:
@@ -185,48 +188,51 @@ def _followed(client: HubClient, identity: str) -> CheckDetail:
             if check.phase in ("done", "canceled"):
                 progress.end()
                 return detail
-            progress.count(check.phase, check.runs_done, check.cost.runs)
+            progress(check.phase, check.runs_done, check.cost.runs)
         time.sleep(POLL_SECONDS)
     raise CommandError(f"no end within 2 days; it may go on: {client.link(identity)}")
 
 
-class _Progress:
+class Progress:
     """Shows the progress in one line of a terminal; elsewhere it prints nothing."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
         self._shown = False
 
-    def count(self, phase: str, done: int, total: int) -> None:
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        """Show a check's phase, and how many of its runs have ended."""
         filled = min(_BAR, _BAR * done // max(1, total))
         bar = "#" * filled + "." * (_BAR - filled)
         self.show("queued" if phase == "queued" else f"[{bar}] {done}/{total} runs")
 
     def show(self, text: str) -> None:
+        """Replace the line."""
         if self._terminal:
             self._shown = True
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
+        """Leave the line as it is."""
         if self._shown:
             print(file=sys.stderr)
 
 
-def _print(detail: CheckDetail, options: argparse.Namespace) -> None:
-    kind, test = detail.check.request.kind, detail.check.request.test
-    pairs = [_pair(result) for result in detail.results if len(result.nodes) == 2]
+def print_detail(detail: CheckDetail, options: argparse.Namespace) -> None:
+    """Print a check with its results, as the options ask."""
     if options.json:
         print_json(detail)
         return
     if getattr(options, "csv", False):
-        print(as_csv(pairs), end="")
+        print(as_csv(detail), end="")
         return
-    if kind in ("pair", "matrix"):
-        head, *rows = matrix(pairs, _settings(test))
-        print_table(head, rows)
+    if detail.check.request.kind in ("pair", "matrix"):
+        for head, *rows in tables(detail):
+            print_table(head, rows)
+            print()
     else:
         print_table(*_sizes(detail.results))
-    print()
+        print()
     _print_verdict(detail)
 
 
@@ -246,22 +252,10 @@ def _print_verdict(detail: CheckDetail) -> None:
     print(f"{verdict.outcome}: {printable(verdict.message)}".rstrip(": "))
 
 
-def _pair(result: RunResult) -> Pair:
-    """The result of the largest size, or why there is none."""
-    source, target = result.nodes
-    return Pair(source=source, target=target, report=_last(result))
-
-
 def _last(result: RunResult) -> Report:
     if result.skipped or not result.reports:
         return failed("harness", result.skipped or "no result")
     return result.reports[-1]
-
-
-def _settings(test: TestRequest) -> TestSettings:
-    operation = test.operation or ("tcp" if test.tool == "iperf3" else "write_bw")
-    tool: Literal["perftest", "iperf3"] = "iperf3" if operation == "tcp" else "perftest"
-    return TestSettings(tool=tool, operation=operation, device=test.device)
 
 
 def _sizes(results: Sequence[RunResult]) -> tuple[Sequence[str], list[Sequence[object]]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Optional, Union
 
 import msgspec
+from msgspec.structs import replace
 
 from nodevitals.linux.host import Host
 from nodevitals.linux.pci import BUS_ID
@@ -18,7 +19,14 @@ from nodevitals.probes.fabric.admission import TestedLink
 from nodevitals.probes.fabric.orders import AcceptedOrder, FinishedOrder
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools import PARSERS, iperf3, perftest
-from nodevitals.probes.fabric.tools.report import Report, ResultRow, failed, still_transferring
+from nodevitals.probes.fabric.tools.report import (
+    NOT_TESTED,
+    Reason,
+    Report,
+    ResultRow,
+    failed,
+    still_transferring,
+)
 
 # NVIDIA's own multi-node check demands this of an idle link. Messages below 1 MiB may not fill the
 # link with one queue pair (https://github.com/Mellanox/ngc_multinode_perf).
@@ -167,12 +175,16 @@ def command(test: TestSettings, host: Host, port: int, peer: str | None = None) 
 
 
 def argv(
-    test: TestSettings, gid_index: int | None, port: int, peer: str | None = None
+    test: TestSettings,
+    gid_index: int | None,
+    port: int,
+    peer: str | None = None,
+    own_address: str = "",
 ) -> list[str]:
-    """The command line for a known GID."""
+    """The command line for a known GID; iperf3 sends from `own_address`."""
     if test.tool == "iperf3":
         sizes = (test.total_bytes, test.message_bytes, test.queue_pairs)
-        return iperf3.argv(port, peer, *sizes, test.seconds, test.traffic_class)
+        return iperf3.argv(port, peer, *sizes, test.seconds, test.traffic_class, own_address)
     options = perftest.PerftestOptions(
         operation=test.operation,
         device=test.device,
@@ -212,6 +224,31 @@ def judge(test: TestSettings, text: str, status: int) -> Report:
 def _is_of(test: TestSettings, row: ResultRow) -> bool:
     figure = row.latency_seconds if test.is_latency else row.bandwidth_bytes_per_second
     return figure is not None and (test.tool == "iperf3" or row.message_bytes == test.message_bytes)
+
+
+class FailedTests:
+    """The failures of the tests that ran one after the other. After one, those with larger messages
+    that are otherwise the same are left out.
+    """
+
+    def __init__(self) -> None:
+        self._failed: dict[str, tuple[int, Reason]] = {}
+
+    def add(self, test: TestSettings, report: Report) -> None:
+        """Take a report."""
+        if report.reason is not None:
+            self._failed.setdefault(_without_size(test), (test.message_bytes, report.reason))
+
+    def left_out(self, test: TestSettings) -> Report | None:
+        """The report of a test that is left out; None where it must run."""
+        size, reason = self._failed.get(_without_size(test), (0, None))
+        if reason is None or size >= test.message_bytes:
+            return None
+        return failed(reason, NOT_TESTED)
+
+
+def _without_size(test: TestSettings) -> str:
+    return replace(test, message_bytes=1, iterations=5).key
 
 
 class StartedTest(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,9 +9,11 @@ issued before the agent started, or long ago, is refused.
 
 from __future__ import annotations
 
+import re
+import shlex
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Optional, get_args
 
 import msgspec
@@ -23,10 +25,11 @@ from nodevitals.probes.fabric.tools.report import Report
 
 ORDERS_PATH = "/fabric/v1/orders"
 MAX_ORDER_BYTES = 32 * 1024
-MAX_STATUS_BYTES = 256 * 1024
+MAX_STATUS_BYTES = 512 * 1024
 """No state of an order is longer."""
-MAX_TESTS = 32
-MAX_RAW_BYTES = 32 * 1024
+MAX_TESTS = 64
+MAX_OUTPUT_BYTES = 64 * 1024
+"""Of the output of all tests together; each has an equal share."""
 LEASE_SECONDS = 15.0
 """An order ends if the hub has not asked for it for so long."""
 MAX_WAIT_SECONDS = 10.0
@@ -46,6 +49,8 @@ OrderRefusal = Literal[
 OrderId = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9-]{8,64}\Z")]
 
 MAX_ROWS = 8
+MAX_COMMAND = 512
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _OMITTED = "\n[…]\n"
 
 
@@ -60,13 +65,29 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     source: str
     target: str
     tests: Annotated[tuple[TestSettings, ...], msgspec.Meta(min_length=1, max_length=MAX_TESTS)]
-    """Run one after the other; a failed one ends the order."""
+    """Run one after the other. After a failed one, those with larger messages that are otherwise
+    the same are not run."""
     force: bool = False
     """Whether to test even if an accelerator is in use; needs `hub.force` in the agent's file."""
 
 
+class TestRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One test on one node."""
+
+    __test__ = False  # not for pytest
+
+    command: str = ""
+    """Command line that ran, quoted for a shell; '' where none did."""
+    output: str = ""
+    """What it printed: the beginning and the end where it is long."""
+    port_bytes_per_second: Optional[float] = None
+    """Rate of the physical port that the test used; None where it is unknown."""
+
+
 class OrderStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an order on one node. Reports are those of the source, one per finished test."""
+    """The state of an order on one node. Reports are those of the source, one per test that has
+    ended, in the order of the tests.
+    """
 
     id: str
     state: OrderState
@@ -75,14 +96,12 @@ class OrderStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why it ended without a report for each test: a reason of the gate, `budget`, `peer_busy`,
     `lease` (the hub did not ask), `canceled`. If the target's gate closed, the target's state has
     the reason of the gate, and the source's state has `peer_busy`."""
-    raw: str = ""
-    """Output of the tool on this node, limited."""
+    runs: tuple[TestRun, ...] = ()
+    """What ran on this node, in the order of the tests, up to the last one that started here."""
     seconds: float = 0.0
     """Time from the acceptance of the order to its end, or until now."""
     versions: dict[str, str] = {}
     """Versions of nodevitals and of the tool."""
-    port_bytes_per_second: Optional[float] = None
-    """Rate of the physical port that the tests use on this node; None where it is unknown."""
 
 
 class OrderRefused(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,13 +182,9 @@ class OrderEntry:
             self.end("lease")
         return self._closing
 
-    def start(self, port_bytes_per_second: float | None = None) -> None:
-        """Record the start of a test, on a port with this rate."""
-        with self._changed:
-            if self._status.state == "waiting":
-                self._status = replace(
-                    self._status, state="running", port_bytes_per_second=port_bytes_per_second
-                )
+    def start(self, key: str, port_bytes_per_second: float | None = None) -> None:
+        """Record the start of the test with this key, on a port with this rate."""
+        self._record(key, port_bytes_per_second=port_bytes_per_second)
 
     def open_once(self, key: str) -> bool:
         """Whether the peer opens this test for the first time."""
@@ -188,11 +203,19 @@ class OrderEntry:
         with self._changed:
             self._status = replace(self._status, reports=(*self._status.reports, report))
 
-    def keep(self, text: str) -> None:
-        """Keep the output of a tool, within the test's share of the limit."""
-        text = limited(text, MAX_RAW_BYTES // len(self.order.tests))
+    def keep(self, key: str, argv: Sequence[str], output: str) -> None:
+        """Keep what ran for the test with this key, and its output within the test's share."""
+        share = MAX_OUTPUT_BYTES // len(self.order.tests)
+        output = limited(_CONTROL.sub("\ufffd", output), share)
+        self._record(key, command=shlex.join(argv)[:MAX_COMMAND], output=output)
+
+    def _record(self, key: str, **changes: object) -> None:
+        place = next(place for place, test in enumerate(self.order.tests) if test.key == key)
         with self._changed:
-            self._status = replace(self._status, raw=self._status.raw + text)
+            runs = [*self._status.runs]
+            runs += [TestRun()] * (place + 1 - len(runs))
+            runs[place] = replace(runs[place], **changes)
+            self._status = replace(self._status, state="running", runs=tuple(runs))
 
     def finish(self, versions: Mapping[str, str]) -> None:
         """Record the end of the order: no tool runs. `versions` are the versions of its tools."""

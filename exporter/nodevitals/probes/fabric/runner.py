@@ -146,7 +146,7 @@ class ClientSide:
             return measurement.judge(test, process.text(), process.status() or 0), ""
         finally:
             if order is not None:
-                order.keep(process.text())
+                order.keep(test.key, process.argv, process.text())
             process.end()
 
 
@@ -242,22 +242,30 @@ class FabricRunner:
             self._occupancy.free(PLANNED)
 
     def _run_order(self, entry: OrderEntry) -> None:
-        """Run the tests of an order whose source is this node; a failed test ends the order."""
+        """Run the tests of an order whose source is this node. After a failed one, larger ones that
+        are otherwise the same are not run.
+        """
         order, peer = entry.order, entry.peer
         assert peer is not None
         assert self.orders is not None
         pairing = Pairing(order.source, order.target)
+        failures = measurement.FailedTests()
         try:
             for test in order.tests:
                 if entry.must_end():
                     break
-                entry.start(promised_here(test, self._host))
+                left_out = failures.left_out(test)
+                if left_out is not None:
+                    entry.add(left_out)
+                    continue
+                entry.start(test.key, promised_here(test, self._host))
                 finished = self._client_side.run(test, pairing, peer, 0, entry)
                 self._finished.put(finished)
-                if finished.report is not None:
-                    entry.add(finished.report)
-                if finished.report is None or finished.report.outcome != "ok":
+                if finished.report is None:
                     entry.end(finished.skipped)
+                    break
+                entry.add(finished.report)
+                failures.add(test, finished.report)
             if entry.reason not in ORDER_ENDS:
                 self._client_side.close(peer, order.id)
         finally:

@@ -230,7 +230,7 @@ class ServerSide:
         finally:
             if process is not None:
                 if session.order is not None:
-                    session.order.keep(process.text())
+                    session.order.keep(session.request.test, process.argv, process.text())
                 process.end()
                 seconds = time.monotonic() - clock
                 size = self._guard.charge(session.test, started, seconds)
@@ -249,7 +249,7 @@ class ServerSide:
         if order is not None:
             if order.must_end():
                 return order.reason or "ended"
-            order.start(promised_here(session.test, self._host))
+            order.start(session.request.test, promised_here(session.test, self._host))
         return self._guard.refusal(session.test, order)
 
     def _start(self, test: TestSettings) -> tuple[ToolProcess | None, Opened | Refused]:

@@ -87,10 +87,15 @@ TEXTS: dict[str, str] = {
     "preset": "Preset",
     "tool": "Tool",
     "operation": "Operation",
+    "help_operation_pair": (
+        "One or several: write_bw, read_bw, send_bw, write_lat, read_lat, send_lat; of iperf3 tcp."
+    ),
     "device": "Device",
     "help_device_pair": (
-        "RDMA device such as mlx5_0 (needed for perftest); for iperf3 a network interface."
+        "RDMA device mlx5_0, a list mlx5_0,mlx5_1, a pattern mlx5_*, or all; for iperf3 network "
+        "interfaces."
     ),
+    "crossed": "Test each device with every device of the other node",
     "help_device_collective": "Only this RDMA device, such as mlx5_0; empty: all.",
     "sizes": "Message sizes",
     "help_sizes": "One size (64KiB), several (8B,64KiB,1MiB) or a sweep (8B..8GiB x2).",
@@ -115,6 +120,11 @@ TEXTS: dict[str, str] = {
     "expected": "Expected rate",
     "help_expected": (
         "Of a healthy link, such as 400Gb/s. Empty: nodes are compared with each other."
+    ),
+    "expected_latency": "Expected latency",
+    "help_expected_latency": (
+        "Of a healthy link, such as 2us. Empty: 5us on InfiniBand, 10us on RoCE, between physical "
+        "ports."
     ),
     "share": "Slow is below this percentage",
     "help_share": "Of the expected rate, or of the median.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Optional
+from typing import Literal, Optional
 
 import msgspec
 
@@ -30,6 +30,11 @@ _BANDWIDTH_HEAD = re.compile(
     r"^\s*#bytes\s+#iterations\s+BW peak\[(\S+?)\]\s+BW average\[\1\]\s+MsgRate\[Mpps\]"
     r"(\s+BW min\[\1\])?\s*$"
 )
+_LINK = re.compile(r"^\s*Link type\s*:\s*(IB|Ethernet)\s*$", re.MULTILINE)
+_LINK_LAYERS: dict[str, Literal["InfiniBand", "Ethernet"]] = {
+    "IB": "InfiniBand",
+    "Ethernet": "Ethernet",
+}
 _LATENCY_HEAD = re.compile(r"^\s*#bytes\s+#iterations\s+t_min\[usec\]")
 # A number with more digits is not accepted.
 _COUNT = r"(\d{1,15})"
@@ -99,6 +104,10 @@ def parse(text: str) -> Report:
     """Read a client's or a server's output, of both streams; text or JSON."""
     results = _RESULTS.search(text)
     rows = _json_rows(text, results.end()) if results else _rows(text)
+    link = _LINK.search(text)
+    if link:
+        layer = _LINK_LAYERS[link[1]]
+        rows = [msgspec.structs.replace(row, link_layer=layer) for row in rows]
     return judged(text, rows, FAILURES)
 
 

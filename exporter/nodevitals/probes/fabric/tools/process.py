@@ -32,6 +32,7 @@ class ToolProcess:
     """One run of a tool. Both streams go to memory, at most MAX_OUTPUT_BYTES."""
 
     def __init__(self, argv: Sequence[str]) -> None:
+        self.argv = tuple(argv)
         self._output = os.memfd_create("output", os.MFD_CLOEXEC)
         try:
             self._process = subprocess.Popen(

@@ -49,6 +49,8 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     in_place: Optional[bool] = None
     wrong: Optional[int] = None
     retransmits: Optional[int] = None
+    link_layer: Optional[Literal["InfiniBand", "Ethernet"]] = None
+    """Of the device, where perftest names it."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +91,9 @@ def failure_patterns(*pairs: tuple[str, Reason]) -> FailurePatterns:
 def failed(reason: Reason, message: str, rows: Sequence[ResultRow] = ()) -> Report:
     """A report of a test without a usable result."""
     return Report(outcome="failed", reason=reason, message=message[:300], rows=tuple(rows))
+
+
+NOT_TESTED = "not tested: a smaller size failed"
 
 
 STILL_TRANSFERRING = "still transferring after "
