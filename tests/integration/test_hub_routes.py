@@ -36,6 +36,9 @@ TABLE = {
     "GET /checks/new": (401, 200, 200, 200),
     "POST /checks/new": (401, 403, 422, 422),
     "GET /checks/{identity:str}": (401, 200, 200, 200),
+    "GET /checks/{identity:str}/runs": (401, 200, 200, 200),
+    "GET /checks/{identity:str}/runs/{number:int}": (401, 200, 200, 200),
+    "GET /checks/{identity:str}/runs/{number:int}/output.txt": (401, 200, 200, 200),
     "POST /checks/{identity:str}/cancel": (401, 403, 409, 409),
     "GET /schedules": (401, 200, 200, 200),
     "GET /leases": (401, 200, 200, 200),
@@ -56,6 +59,7 @@ TABLE = {
     "GET /api/v1/checks/{identity:str}": (401, 200, 200, 200),
     "DELETE /api/v1/checks/{identity:str}": (401, 403, 409, 409),
     "GET /api/v1/checks/{identity:str}/results.csv": (401, 200, 200, 200),
+    "GET /api/v1/checks/{identity:str}/comparison": (401, 422, 422, 422),
     "GET /api/v1/nodes": (401, 200, 200, 200),
     "GET /api/v1/presets": (401, 200, 200, 200),
     "GET /api/v1/me": (401, 200, 200, 200),
@@ -118,7 +122,7 @@ def test_each_route_has_the_statuses_of_the_table(tmp_path: Path) -> None:
             method, path = route.split(" ")
             path = path.replace("{identity:str}", IDENTITY).replace("{path:str}", "nothing")
             path = path.replace("{fingerprint:str}", "0123456789abcdef")
-            path = path.replace("{what:str}", "return")
+            path = path.replace("{what:str}", "return").replace("{number:int}", "3")
             body: Any = {} if method == "POST" and path.startswith("/api/") else None
             for token, status in zip((None, *TOKENS.values()), expected, strict=True):
                 sent = {} if token is None else {"authorization": f"Bearer {token}"}

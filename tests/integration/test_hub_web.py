@@ -6,6 +6,8 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import html
+import re
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +193,70 @@ def test_overviews_of_the_checks_looked_at_last_are_kept(tmp_path: Path) -> None
             assert await overviews.of(checks[1]) is second
         assert await overviews.of(checks[0]) is not first
         assert await overviews.of(checks[0]) == first
+
+    run(tmp_path, steps)
+
+
+def test_each_test_has_a_page_with_its_raw_output(tmp_path: Path) -> None:
+    async def steps(found: Site) -> None:
+        page = (await found.call("GET", f"/checks/{IDENTITY}")).text
+        assert f'href="/checks/{IDENTITY}/runs/3"' in page
+        own = (await found.call("GET", f"/checks/{IDENTITY}/runs/3")).text
+        assert EVIL not in own
+        assert html.escape(EVIL) in own
+        text = await found.call("GET", f"/checks/{IDENTITY}/runs/3/output.txt")
+        assert text.headers["content-type"] == "text/plain; charset=utf-8"
+        assert text.headers["content-disposition"].startswith("attachment")
+        assert EVIL in text.text
+        for number in ("28", "-1", "x", "9" * 30):
+            for end in ("", "/output.txt"):
+                answer = await found.call("GET", f"/checks/{IDENTITY}/runs/{number}{end}")
+                assert answer.status_code in (400, 404), (number, answer.text)
+
+    run(tmp_path, steps)
+
+
+def test_all_tests_of_a_check_are_listed_page_by_page(tmp_path: Path) -> None:
+    async def steps(found: Site) -> None:
+        identity = IDENTITY.replace("000000", "000001")
+        await keep(found.hub.store, *matrix_check(40, "gpu-7", identity))
+        seen: list[int] = []
+        path: str | None = f"/checks/{identity}/runs"
+        while path:
+            page = (await found.call("GET", path)).text
+            shown = [int(one) for one in re.findall(rf"{identity}/runs/([0-9]+)\"", page)]
+            assert len(shown) <= 100
+            seen += shown
+            later = re.search(r'href="([^"]+)" rel="next"', page)
+            path = later and f"/checks/{identity}/runs{html.unescape(later[1])}"
+        assert seen == list(range(40 * 39 // 2))
+        of_node = (await found.call("GET", f"/checks/{identity}/runs?node=gpu-7")).text
+        assert len(re.findall(rf"{identity}/runs/[0-9]+\"", of_node)) == 39
+
+    run(tmp_path, steps)
+
+
+def test_a_check_is_compared_with_one_chosen_from_a_list(tmp_path: Path) -> None:
+    async def steps(found: Site) -> None:
+        newer, fewer = (IDENTITY.replace("000000", f"00000{n}") for n in (2, 1))
+        await keep(found.hub.store, *matrix_check(5, "gpu-2", fewer))
+        await keep(found.hub.store, *matrix_check(8, "gpu-3", newer))
+        page = (await found.call("GET", f"/checks/{newer}")).text
+        options = re.findall(r'<option value="([^"]+)"', page)
+        assert options == [IDENTITY, fewer], "the same nodes first"
+        assert "option" not in (await found.call("GET", f"/checks/{IDENTITY}")).text
+        compared = (await found.call("GET", f"/checks/{newer}?with={IDENTITY}")).text
+        rows = re.findall(r"<bdi>(gpu-[0-9])</bdi></th>.*?>([0-9]+) %<", compared)
+        assert rows[:2] == [("gpu-7", "244"), ("gpu-3", "41")]
+        path = f"/api/v1/checks/{newer}/comparison?with={IDENTITY}"
+        changes = (await found.call("GET", path)).json()
+        assert (changes["check"], changes["earlier"]) == (newer, IDENTITY)
+        second = changes["nodes"][1]
+        assert second["nodes"] == ["gpu-3"]
+        assert second["ratio"] == pytest.approx(second["now"] / second["earlier"])
+        for other, status in (("20260101-000000-zzzzzz", 404), (newer, 422)):
+            for place in (f"/checks/{newer}?with={other}", path.replace(IDENTITY, other)):
+                assert (await found.call("GET", place)).status_code == status
 
     run(tmp_path, steps)
 

@@ -211,6 +211,9 @@ async def fill(found: Site) -> dict[str, str]:
                 await store.record(check.id, one)
         elif check.phase != "queued":
             await store.finish(check, results)
+    paths["compared"] = f"{paths['matrix-bad']}?with={paths['matrix-ok'].rpartition('/')[2]}"
+    paths["runs"] = f"{paths['matrix-64']}/runs"
+    paths["run"] = f"{paths['pair-harness']}/runs/0"
     paths["again"] = f"/checks/new?copy={paths['matrix-64'].rpartition('/')[2]}"
     alice = Requester(trigger="page", name="alice")
     for nodes, note in ((names(3), NOTE), (names(8), "")):

@@ -157,7 +157,8 @@ def check_page(detail: CheckDetail, language: str) -> str:
         request_fields=pages.parameters_of(check.request),
         bad={"gpu-7"},
         tones=TONES,
-        raw_characters=4000,
+        earlier={},
+        compared=None,
         may_run=True,
         cluster="atlas",
     )

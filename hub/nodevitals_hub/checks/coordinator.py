@@ -205,6 +205,10 @@ class Coordinator:
             raise RefusedError("not_found", Wording("no check {name}", name=shown(identity)))
         return self._latest(check)
 
+    async def earlier(self, check: Check) -> Sequence[Check]:
+        """Earlier ended checks of the same kind, like ones first. Raises RefusedError."""
+        return await _stored(self._store.earlier(check))
+
     async def list(
         self,
         limit: int = 100,

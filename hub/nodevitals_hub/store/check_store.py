@@ -27,6 +27,8 @@ LOCK_SECONDS = 2.0
 LEVEL = 6
 LOOKED_AT = 20
 """Number of checks without a reference that are searched for the last one with a figure."""
+LIKES, OTHERS = 20, 40
+"""Number of earlier checks that a check can be compared with: like ones, and others."""
 Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
@@ -253,6 +255,16 @@ class Store:
             return next(
                 (candidate for candidate in candidates if _lacks_a_reference(candidate)), None
             )
+
+        return await self._do(read)
+
+    async def earlier(self, check: Check) -> list[Check]:
+        """Earlier ended checks of the same kind, each once: those that are alike first."""
+
+        def read() -> list[Check]:
+            records = check_tables.earlier(self._connection, check, LIKES, OTHERS)
+            found = {one.id: one for one in self._readable(records)}
+            return list(found.values())
 
         return await self._do(read)
 

@@ -122,6 +122,21 @@ def last_like(connection: sqlite3.Connection, check: Check, outcome: str, most: 
     return _records(connection, rest, (likeness(check), outcome, check.id, most))
 
 
+def earlier(connection: sqlite3.Connection, check: Check, likes: int, others: int) -> list[bytes]:
+    """The records of the last earlier checks that are alike, then of those of the same kind."""
+    rest = (
+        "phase = 'done' AND sequence < (SELECT sequence FROM checks WHERE id = ?)"
+        " ORDER BY sequence DESC LIMIT ?"
+    )
+    alike = _records(
+        connection, f"WHERE likeness = ? AND {rest}", (likeness(check), check.id, likes)
+    )
+    same_kind = _records(
+        connection, f"WHERE kind = ? AND {rest}", (check.request.kind, check.id, others)
+    )
+    return [*alike, *same_kind]
+
+
 def prune(connection: sqlite3.Connection, oldest: float, most: int) -> int:
     """Remove ended checks that are old or too many, within the caller's transaction."""
     before = connection.total_changes

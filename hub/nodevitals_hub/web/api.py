@@ -16,6 +16,7 @@ from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Kind, Requ
 from nodevitals.checks.tables import as_csv
 from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.check_requests import RefusedError
+from nodevitals_hub.web.results.comparison import Comparison, compare
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
@@ -52,6 +53,12 @@ def own_key(trigger: str, name: str, key: str) -> str:
     return f"{trigger} {msgspec.json.encode([name, key]).decode()}"
 
 
+async def comparison_of(hub: Hub, identity: str, earlier: str) -> Comparison:
+    """A check compared with an earlier one. Raises RefusedError."""
+    detail, other = await hub.checks.get(identity), await hub.checks.get(earlier)
+    return await asyncio.to_thread(compare, detail, other)
+
+
 def _reading_handlers(hub: Hub) -> list[Any]:
     @get(PATH)
     async def list_checks(
@@ -77,6 +84,13 @@ def _reading_handlers(hub: Hub) -> list[Any]:
         text = await asyncio.to_thread(as_csv, detail)
         return Response(text, media_type="text/csv", headers=name)
 
+    @get(f"{PATH}/{{identity:str}}/comparison")
+    async def get_comparison(
+        identity: FromPath[str], earlier: Annotated[str, QueryParameter(name="with")]
+    ) -> Comparison:
+        """One check compared with an earlier one: the largest changes first."""
+        return await comparison_of(hub, identity, earlier)
+
     @get("/api/v1/nodes")
     async def list_nodes() -> list[NodeEntry]:
         """The nodes that checks can be run on."""
@@ -96,7 +110,7 @@ def _reading_handlers(hub: Hub) -> list[Any]:
         requester = requester_of(request)
         return Me(name=requester.name, role=requester.role)
 
-    return [list_checks, get_check, get_results, list_nodes, list_presets, me]
+    return [list_checks, get_check, get_results, get_comparison, list_nodes, list_presets, me]
 
 
 def handlers(hub: Hub) -> list[Any]:

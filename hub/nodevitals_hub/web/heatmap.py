@@ -19,14 +19,13 @@ from nodevitals.checks.model import Check, CheckDetail, RunResult
 from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.checks.verdicts import figures, outliers
 from nodevitals_hub.checks.coordinator import Coordinator
+from nodevitals_hub.web.results.runs import RunRow, commands_of_first, run_row
 
 MAX_MATRIX_NODES = 64
 MAX_ROWS = 100
-MAX_RAW = 10
 MAX_VERSIONS = 20
 VERSIONED_RUNS = 100
 """Number of runs whose versions are shown."""
-MAX_RAW_CHARACTERS = 4000
 MAX_WORST = 20
 LABEL_CHARACTERS = 20
 ALL_NUMBERS = 16
@@ -49,14 +48,6 @@ class NodeRow(NamedTuple):
     figure: float
     percent: int
     tone: str
-
-
-class RunRow(NamedTuple):
-    """A run."""
-
-    nodes: tuple[str, ...]
-    figure: float | None
-    problem: str
 
 
 class SizeRow(NamedTuple):
@@ -89,7 +80,8 @@ class Overview(NamedTuple):
     all_nodes: int = 0
     sizes: tuple[SizeRow, ...] = ()
     runs: tuple[RunRow, ...] = ()
-    raw: tuple[RunResult, ...] = ()
+    commands: tuple[tuple[RunRow, str], ...] = ()
+    """Command lines of the slowest or failed tests."""
     median: float | None = None
     usual: float | None = None
     """The figure that is 100 %: expected, or the median of the pairs that are not slow."""
@@ -125,9 +117,9 @@ def overview(detail: CheckDetail) -> Overview:
     request, results = detail.check.request, figures.in_order(detail.results)
     whole = Overview(spent=_spent(results), versions=_versions(results))
     if request.kind == "node":
-        rows = [_run_row(run, None, detail) for run in results]
+        rows = [run_row(run, detail) for run in results]
         rows.sort(key=lambda row: (not row.problem, row.nodes))
-        return whole._replace(runs=tuple(rows[:MAX_ROWS]), raw=_raw(results))
+        return whole._replace(runs=tuple(rows[:MAX_ROWS]))
     test = request.test
     place = figures.largest(test)
     measured = [(run, figures.at_size(run, test, place)) for run in results]
@@ -136,8 +128,8 @@ def overview(detail: CheckDetail) -> Overview:
     whole = whole._replace(
         all_nodes=len(request.nodes),
         sizes=_by_size(detail, results),
-        runs=tuple(_run_row(run, value, detail) for run, value in ordered[:MAX_ROWS]),
-        raw=_raw([run for run, _ in ordered]),
+        runs=tuple(run_row(run, detail) for run, _ in ordered[:MAX_ROWS]),
+        commands=commands_of_first([run for run, _ in ordered[:MAX_ROWS]], detail),
         median=statistics.median(known) if known else None,
     )
     return _with_map(whole, detail, measured) if request.kind == "matrix" and known else whole
@@ -225,15 +217,6 @@ def _by_size(detail: CheckDetail, results: list[RunResult]) -> tuple[SizeRow, ..
         return ()
     most = max(value for _, value in medians)
     return tuple(SizeRow(size, value, round(100 * value / most)) for size, value in medians)
-
-
-def _run_row(run: RunResult, figure: float | None, detail: CheckDetail) -> RunRow:
-    failure = figures.failure_of(run, detail.check.request)
-    return RunRow(run.nodes, figure, failure.text[:300] if failure else "")
-
-
-def _raw(results: list[RunResult]) -> tuple[RunResult, ...]:
-    return tuple(run for run in results if any(run.outputs))[:MAX_RAW]
 
 
 MOST = 32

@@ -6,19 +6,21 @@ In: requests that passed the gate. Out: HTML.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery
 
-from nodevitals.checks.model import KINDS, CheckRequest
+from nodevitals.checks.model import KINDS, Check, CheckRequest
 from nodevitals.probes.fabric.tools.report import LATENCY
 from nodevitals_hub.web import form, form_pages
 from nodevitals_hub.web.access import Access, rank
-from nodevitals_hub.web.api import requester_of
+from nodevitals_hub.web.api import comparison_of, requester_of
 from nodevitals_hub.web.errors import AnyRequest, page, redirect
-from nodevitals_hub.web.heatmap import MAX_RAW_CHARACTERS, TONES, Overviews
+from nodevitals_hub.web.heatmap import TONES, Overviews
 from nodevitals_hub.web.rendering import STYLE
+from nodevitals_hub.web.results import run_pages
+from nodevitals_hub.web.results.comparison import Comparison, comparable
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
@@ -58,17 +60,19 @@ def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
     async def show(identity: FromPath[str], request: AnyRequest) -> Response[str]:
         """One check."""
         check = await hub.checks.check(identity)
+        ended = check.phase not in ("queued", "running")
         return page(
             request,
             "check.html",
             check=check,
+            earlier=await _earlier(hub, check) if ended else (),
+            compared=await _compared(hub, check, request.query_params.get("with", "")),
             found=await overviews.of(check),
             latency=check.request.test.operation in LATENCY,
             request_fields=parameters_of(check.request),
             bad={finding.subject for finding in check.verdict.findings} if check.verdict else set(),
             tones=TONES,
-            raw_characters=MAX_RAW_CHARACTERS,
-            refresh=REFRESH_SECONDS if check.phase in ("queued", "running") else False,
+            refresh=False if ended else REFRESH_SECONDS,
             may_run=rank(requester_of(request).role) >= rank("run"),
             cluster=hub.settings.cluster,
         )
@@ -91,7 +95,37 @@ def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
         return redirect(f"/checks/{check.id}")
 
     own = [index, show, login, style, cancel]
-    return [*own, *form_pages.handlers(hub)]
+    return [*own, *form_pages.handlers(hub), *run_pages.handlers(hub)]
+
+
+class _Compared(NamedTuple):
+    """A check compared with an earlier one."""
+
+    check: Check
+    changes: Comparison
+    parameters: tuple[tuple[str, str, str], ...]
+    """Those that differ: field, now, earlier."""
+
+
+async def _compared(hub: Hub, check: Check, identity: str) -> _Compared | None:
+    if not identity:
+        return None
+    other = await hub.checks.check(identity)
+    changes = await comparison_of(hub, check.id, identity)
+    now, then = parameters_of(check.request), parameters_of(other.request)
+    differ = [name for name in {**now, **then} if now.get(name) != then.get(name)]
+    parameters = tuple((name, now.get(name, "-"), then.get(name, "-")) for name in differ)
+    return _Compared(other, changes, parameters)
+
+
+async def _earlier(hub: Hub, check: Check) -> dict[str, list[Check]]:
+    """Earlier checks to compare with: those of the same nodes, and others."""
+    groups: dict[str, list[Check]] = {"same_nodes": [], "other_nodes": []}
+    for other in await hub.checks.earlier(check):
+        if comparable(check, other):
+            same = set(other.request.nodes) == set(check.request.nodes)
+            groups["same_nodes" if same else "other_nodes"].append(other)
+    return {name: found for name, found in groups.items() if found}
 
 
 def parameters_of(request: CheckRequest) -> dict[str, str]:

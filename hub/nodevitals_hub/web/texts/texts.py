@@ -209,7 +209,9 @@ TEXTS: dict[str, str] = {
         "Run it again with the expected rate, or pairs of physical ports with messages of "
         "1MiB. Where many pairs are slow, choose more rounds."
     ),
-    "do_harness": "Read the raw output below, repair the test, and run it again.",
+    "do_harness": "Open the failed test below, read its output, repair the test, and run it again.",
+    "same_nodes": "Same nodes",
+    "other_nodes": "Other nodes",
     "do_workload": "Wait until the jobs have ended, or choose other nodes.",
     "incident_opened": "Opened",
     "true_alarm": "true",
