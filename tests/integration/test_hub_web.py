@@ -17,7 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nodevitals.checks.model import Check, RunResult
+from nodevitals.probes.fabric.tools.report import Report, ResultRow
 from nodevitals_hub.checks.check_requests import RefusedError
+from nodevitals_hub.checks.runners import PlannedRun, Runner
+from nodevitals_hub.store.check_store import Issued
 from nodevitals_hub.web.form import fields_of, request_of
 from nodevitals_hub.web.heatmap import MOST, Overviews
 from testbed.hubpages import ORIGIN, Site, keep, matrix_check, site
@@ -259,6 +263,47 @@ def test_a_check_is_compared_with_one_chosen_from_a_list(tmp_path: Path) -> None
                 assert (await found.call("GET", place)).status_code == status
 
     run(tmp_path, steps)
+
+
+class HeldRunner(Runner):
+    """Runs of gpu-3 do not end; the others have a figure at once."""
+
+    async def run(self, check: Check, run: PlannedRun, issued: Issued, again: bool) -> RunResult:
+        if "gpu-3" in run.nodes:
+            await asyncio.Event().wait()
+        row = ResultRow(message_bytes=131072, bandwidth_bytes_per_second=1e9)
+        report = Report(outcome="ok", rows=(row,))
+        return RunResult(number=run.number, nodes=run.nodes, reports=(report,))
+
+
+def test_the_page_of_an_open_check_shows_what_runs_and_what_it_waits_for(tmp_path: Path) -> None:
+    wanted = {**PAIR, "kind": "matrix", "nodes": ["gpu-1", "gpu-2", "gpu-3", "gpu-4"]}
+
+    async def whole() -> None:
+        async with site(tmp_path, {"anonymous": "run"}, {}, runner=HeldRunner()) as found:
+            checks = found.hub.checks
+            first = (await found.call("POST", "/api/v1/checks", wanted)).json()["id"]
+            second = (await found.call("POST", "/api/v1/checks", PAIR)).json()["id"]
+            while (check := await checks.check(first)).runs_done == 0 or not (
+                checks.progress(check).running
+            ):
+                await asyncio.sleep(0.01)
+            page = (await found.call("GET", f"/checks/{first}")).text
+            now = page.partition("Runs now")[2].partition("</ul>")[0]
+            shown = re.findall("<bdi>(.*?)</bdi>", now)
+            assert len(shown) == 1
+            assert "gpu-3" in shown[0]
+            assert "8 Gb/s" in page, "the figure of the test that has ended"
+            assert "At this pace" in page
+            assert "at the latest" in page
+            waits = (await found.call("GET", f"/checks/{second}")).text
+            assert f'in use by earlier checks: <a href="/checks/{first}">' in waits
+            await found.call("DELETE", f"/api/v1/checks/{first}")
+            assert "Runs now" not in (await found.call("GET", f"/checks/{first}")).text
+            while (await checks.check(second)).phase != "done":
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(whole(), 120))
 
 
 def test_tokens_in_clear_that_others_may_read_are_not_valid(tmp_path: Path) -> None:

@@ -157,6 +157,7 @@ def check_page(detail: CheckDetail, language: str) -> str:
         request_fields=pages.parameters_of(check.request),
         bad={"gpu-7"},
         tones=TONES,
+        now=None,
         earlier={},
         compared=None,
         may_run=True,

@@ -32,12 +32,13 @@ from nodevitals.checks.requests.parameters import first_of
 from nodevitals.errors import Wording
 from nodevitals.quantities import shown
 from nodevitals_hub import stopping
-from nodevitals_hub.checks import planning
+from nodevitals_hub.checks import planning, progress
 from nodevitals_hub.checks.changes import Changes
 from nodevitals_hub.checks.check_procedure import left_of, limit_of, perform
 from nodevitals_hub.checks.check_requests import Member, RefusedError
 from nodevitals_hub.checks.execution import Execution, until_stored
 from nodevitals_hub.checks.members import Members
+from nodevitals_hub.checks.progress import Progress
 from nodevitals_hub.checks.runners import Runner
 from nodevitals_hub.settings.hub import HubSettings
 from nodevitals_hub.store.check_store import Store, StoreError, Unfinished
@@ -76,6 +77,8 @@ class Coordinator:
         """The task of each running check, until its end is stored; canceled when the hub stops."""
         self._runs: dict[str, asyncio.Task[Verdict | None]] = {}
         """The runs of each running check; canceled with the check, or at its time limit."""
+        self._executions: dict[str, Execution] = {}
+        """The execution of each check in `_runs`."""
         self._canceled: dict[str, str] = {}
         self._starting: set[str] = set()
         self._entering = 0
@@ -222,6 +225,13 @@ class Coordinator:
         checks = await _stored(self._store.list(most, before, kind or "", node, outcome))
         return [self._latest(check) for check in checks]
 
+    def progress(self, check: Check) -> Progress:
+        """What a check that has not ended does now, or waits for."""
+        if check.phase == "queued":
+            queue = (waiting.check for waiting in self._queue.values())
+            return progress.waiting(check, [*self._running.values(), *queue])
+        return progress.running(check, self._executions.get(check.id))
+
     def changes(self) -> AsyncIterator[Check]:
         """Each change of a check from now on."""
         return self._changes.reader()
@@ -271,6 +281,7 @@ class Coordinator:
         execution = Execution(
             self._store, self._runner, self._slots, unfinished, lambda _: self._advance(check.id)
         )
+        self._executions[check.id] = execution
         problem, isolation = "", None
         runs = self._runs[check.id] = asyncio.ensure_future(perform(check, execution, self._runner))
         done, _ = await asyncio.wait([runs], timeout=left_of(unfinished, time.time()))
@@ -278,7 +289,7 @@ class Coordinator:
             problem = f"not done within its time limit of {limit_of(check):g} s"
             runs.cancel()
             await asyncio.wait([runs])
-        del self._runs[check.id]
+        del self._runs[check.id], self._executions[check.id]
         if not runs.cancelled():
             if error := runs.exception():
                 log.error("check %s", check.id, exc_info=error)

@@ -50,6 +50,8 @@ class Execution:
         self._progress = progress
         self.results = {result.number: result for result in unfinished.results}
         self._issued = {issued.number: issued for issued in unfinished.issued}
+        self.running: dict[int, tuple[PlannedRun, Issued]] = {}
+        """The runs that have begun and have no result, by number."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._none_left = asyncio.Event()
         self._queues: dict[str, deque[PlannedRun]] = {}
@@ -96,6 +98,7 @@ class Execution:
         async with self._slots:
             again = run.number in self._issued
             issued = self._issued.get(run.number) or await self._issue(run)
+            self.running[run.number] = run, issued
             try:
                 result = await self._runner.run(self._check, run, issued, again)
             except asyncio.CancelledError:
@@ -107,6 +110,8 @@ class Execution:
                 result = RunResult(
                     number=run.number, nodes=run.nodes, reports=(failed("harness", text),)
                 )
+            finally:
+                del self.running[run.number]
         await until_stored(lambda: self._store.record(self._check.id, result))
         self.results[run.number] = result
         self._progress(result)

@@ -5,6 +5,7 @@ In: requests that passed the gate. Out: HTML.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,7 @@ from litestar.params import FromPath, FromQuery
 
 from nodevitals.checks.model import KINDS, Check, CheckRequest
 from nodevitals.probes.fabric.tools.report import LATENCY
+from nodevitals_hub.checks.progress import Progress
 from nodevitals_hub.web import form, form_pages
 from nodevitals_hub.web.access import Access, rank
 from nodevitals_hub.web.api import comparison_of, requester_of
@@ -65,6 +67,7 @@ def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
             request,
             "check.html",
             check=check,
+            now=None if ended else _now(hub, check),
             earlier=await _earlier(hub, check) if ended else (),
             compared=await _compared(hub, check, request.query_params.get("with", "")),
             found=await overviews.of(check),
@@ -96,6 +99,24 @@ def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
 
     own = [index, show, login, style, cancel]
     return [*own, *form_pages.handlers(hub), *run_pages.handlers(hub)]
+
+
+class _Now(NamedTuple):
+    """The work of a check that has not ended."""
+
+    progress: Progress
+    seconds_more: float | None
+    """At the present pace; None where there is none."""
+    time: float
+
+
+def _now(hub: Hub, check: Check) -> _Now:
+    progress, now = hub.checks.progress(check), time.time()
+    more, left = None, check.cost.runs - check.runs_done
+    if check.started is not None and check.runs_done and left > 0:
+        more = (now - check.started) / check.runs_done * left
+        more = min(more, progress.seconds_left or more)
+    return _Now(progress, more, now)
 
 
 class _Compared(NamedTuple):
