@@ -6,6 +6,7 @@ In: an empty folder. Out: the address of the hub, and the paths of its pages by 
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
@@ -16,9 +17,10 @@ import msgspec
 import yaml
 
 from nodevitals.checks.model import Check, CheckRequest, Requester, RunResult, Trigger, Verdict
-from nodevitals.checks.requests import cost
+from nodevitals.checks.requests import cost, runs
 from nodevitals.checks.requests.parameters import resolve
 from nodevitals.checks.requests.sizes import parse_sizes
+from nodevitals.probes.fabric.tools import perftest
 from nodevitals.probes.fabric.tools.report import LATENCY, Report, ResultRow, failed
 from nodevitals_hub.checks import planning
 from nodevitals_hub.leases.lease_book import LeaseWanted
@@ -75,6 +77,17 @@ def _report(request: CheckRequest, size: int, rate: float) -> Report:
     return Report(outcome="ok", rows=(row,))
 
 
+def _commands(request: CheckRequest, nodes: Sequence[str]) -> tuple[str, ...]:
+    """What agents report for each size of a pair."""
+    if request.kind not in ("pair", "matrix"):
+        return ()
+    ends = ((nodes[-1], None), (nodes[0], "192.0.2.7"))
+    return tuple(
+        runs.by_node((node, shlex.join(perftest.argv(test, 18515, peer))) for node, peer in ends)
+        for test in runs.tests_of(request)
+    )
+
+
 def _results(request: CheckRequest, slow: dict[str, float], broken: dict[str, Any]) -> Any:
     sizes = parse_sizes(request.test.sizes) if request.kind != "node" else (1,)
     for run in planning.plan(request):
@@ -93,6 +106,7 @@ def _results(request: CheckRequest, slow: dict[str, float], broken: dict[str, An
             reports=tuple(reports),
             started=START + 60 * run.number,
             seconds=4.2,
+            commands=_commands(request, run.nodes),
             outputs=("#bytes  #iterations  BW average[Gb/sec]\n65536   1000         391.2\n" * 3,),
             versions={"perftest": "6.23", "nodevitals": "1.0.0"},
         )

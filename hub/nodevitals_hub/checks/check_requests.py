@@ -6,7 +6,11 @@ from typing import Literal
 
 import msgspec
 
+from nodevitals.checks.model import CheckId
 from nodevitals.document import Problem, ProblemsError
+from nodevitals.errors import Wording
+from nodevitals.quantities import shown
+from nodevitals_hub.settings.hub import LimitsSettings
 
 RefusalKind = Literal["invalid", "forbidden", "not_found", "conflict", "busy", "unavailable"]
 """invalid: HTTP 422. forbidden: 403. not_found: 404. conflict: 409, nodes are in use, or the check
@@ -19,6 +23,21 @@ class RefusedError(ProblemsError):
     def __init__(self, kind: RefusalKind, *problems: str | Problem) -> None:
         super().__init__(*problems)
         self.kind = kind
+
+
+def missing(identity: str, limits: LimitsSettings) -> Wording:
+    """Why there is no check with an id; for one that a hub may have had, what removes it."""
+    try:
+        msgspec.convert(identity, CheckId)
+    except msgspec.ValidationError:
+        return Wording("no check {name}", name=shown(identity))
+    return Wording(
+        "no check {name}: the hub removes checks after {days} days (limits.keep), and the oldest"
+        " above {count} (limits.keep_checks)",
+        name=identity,
+        days=f"{limits.keep / 86400:.3g}",
+        count=limits.keep_checks,
+    )
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,9 +30,8 @@ from nodevitals.checks.model import (
 from nodevitals.checks.requests.devices import is_complete
 from nodevitals.checks.requests.parameters import first_of
 from nodevitals.errors import Wording
-from nodevitals.quantities import shown
 from nodevitals_hub import stopping
-from nodevitals_hub.checks import planning, progress
+from nodevitals_hub.checks import check_requests, planning, progress
 from nodevitals_hub.checks.changes import Changes
 from nodevitals_hub.checks.check_procedure import left_of, limit_of, perform
 from nodevitals_hub.checks.check_requests import Member, RefusedError
@@ -205,7 +204,7 @@ class Coordinator:
         """One check without its results. Raises RefusedError."""
         check = await _stored(self._store.check(identity))
         if check is None:
-            raise RefusedError("not_found", Wording("no check {name}", name=shown(identity)))
+            raise RefusedError("not_found", check_requests.missing(identity, self.settings.limits))
         return self._latest(check)
 
     async def earlier(self, check: Check) -> Sequence[Check]:
