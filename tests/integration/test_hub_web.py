@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import csv
 import hashlib
 import html
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -261,6 +263,46 @@ def test_a_check_is_compared_with_one_chosen_from_a_list(tmp_path: Path) -> None
         for other, status in (("20260101-000000-zzzzzz", 404), (newer, 422)):
             for place in (f"/checks/{newer}?with={other}", path.replace(IDENTITY, other)):
                 assert (await found.call("GET", place)).status_code == status
+
+    run(tmp_path, steps)
+
+
+def test_a_check_that_is_gone_says_how_long_checks_are_kept(tmp_path: Path) -> None:
+    async def steps(found: Site) -> None:
+        gone = "/checks/20260101-000000-zzzzzz"
+        answer = await found.call("GET", f"/api/v1{gone}")
+        assert answer.status_code == 404
+        assert "after 90 days (limits.keep)" in answer.json()["error"]
+        page = await found.call("GET", f"{gone}?lang=zh", accept="text/html")
+        assert page.status_code == 404
+        assert "90 天" in page.text
+        other = await found.call("GET", "/api/v1/checks/something")
+        assert "limits.keep" not in other.json()["error"]
+
+    run(tmp_path, steps)
+
+
+def test_command_lines_are_on_the_page_below_their_nodes(tmp_path: Path) -> None:
+    async def steps(found: Site) -> None:
+        check, results = matrix_check(8, "gpu-7", identity := IDENTITY.replace("000000", "000001"))
+        texts = {
+            result.number: f"# {result.nodes[1]}\niperf3 -s\n# {result.nodes[0]}\niperf3 -c {EVIL}"
+            for result in results
+        }
+        results = [replace(result, commands=(texts[result.number],)) for result in results]
+        await keep(found.hub.store, check, results)
+        page = (await found.call("GET", f"/checks/{identity}")).text
+        shown = re.findall(r"<pre>(.*?)</pre>", page, re.DOTALL)
+        slow = {html.escape(texts[r.number]) for r in results if "gpu-7" in r.nodes}
+        assert set(shown) < slow
+        assert len(shown) == 3
+        own = await found.call("GET", f"/checks/{identity}/runs/5")
+        assert html.escape(texts[5]) in own.text
+        text = await found.call("GET", f"/checks/{identity}/runs/5/output.txt")
+        assert text.text.startswith(texts[5])
+        table = (await found.call("GET", f"/api/v1/checks/{identity}/results.csv")).text
+        rows = list(csv.DictReader(io.StringIO(table)))
+        assert [row["commands"] for row in rows] == [texts[int(row["run"])] for row in rows]
 
     run(tmp_path, steps)
 

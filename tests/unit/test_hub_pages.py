@@ -154,6 +154,7 @@ def check_page(detail: CheckDetail, language: str) -> str:
         check=check,
         found=overview(detail),
         latency=False,
+        latencies=(),
         request_fields=pages.parameters_of(check.request),
         bad={"gpu-7"},
         tones=TONES,

@@ -29,7 +29,7 @@ COLUMNS = (
     *("run", "nodes", "device", "peer_device", "operation", "message_bytes", "iterations"),
     *("bandwidth_bytes_per_second", "bus_bandwidth_bytes_per_second"),
     *("latency_median_seconds", "latency_p99_seconds"),
-    *("outcome", "reason", "message", "skipped", "started", "seconds"),
+    *("outcome", "reason", "message", "skipped", "started", "seconds", "commands"),
 )
 _FIGURES = 4
 Table = Sequence[Sequence[str]]
@@ -127,12 +127,13 @@ def _lines(detail: CheckDetail) -> Iterator[list[Any]]:
         head = [run.number, " ".join(run.nodes)]
         tail = [cell(run.skipped), run.started, run.seconds]
         if not run.reports:
-            yield [*head, *[""] * (len(COLUMNS) - len(head) - len(tail)), *tail]
+            yield [*head, *[""] * (len(COLUMNS) - len(head) - len(tail) - 1), *tail, ""]
         for place, report in enumerate(run.reports):
             test = tests[place] if place < len(tests) else None
             devices = [test.device, test.peer_device or test.device] if test else ["", ""]
             operation = test.operation if test else ""
-            ending = [report.outcome, report.reason or "", cell(report.message), *tail]
+            command = cell("".join(run.commands[place : place + 1]))
+            ending = [report.outcome, report.reason or "", cell(report.message), *tail, command]
             if not report.rows:
                 size = test.message_bytes if test else ""
                 yield [*head, *devices, operation, size, "", *[""] * _FIGURES, *ending]

@@ -13,6 +13,7 @@ from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery
 
 from nodevitals.checks.model import KINDS, Check, CheckRequest
+from nodevitals.checks.requests.runs import series_of
 from nodevitals.probes.fabric.tools.report import LATENCY
 from nodevitals_hub.checks.progress import Progress
 from nodevitals_hub.web import form, form_pages
@@ -72,6 +73,7 @@ def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
             compared=await _compared(hub, check, request.query_params.get("with", "")),
             found=await overviews.of(check),
             latency=check.request.test.operation in LATENCY,
+            latencies=LATENCY,
             request_fields=parameters_of(check.request),
             bad={finding.subject for finding in check.verdict.findings} if check.verdict else set(),
             tones=TONES,
@@ -126,6 +128,8 @@ class _Compared(NamedTuple):
     changes: Comparison
     parameters: tuple[tuple[str, str, str], ...]
     """Those that differ: field, now, earlier."""
+    several: bool
+    """Whether there are several operations or devices."""
 
 
 async def _compared(hub: Hub, check: Check, identity: str) -> _Compared | None:
@@ -136,7 +140,7 @@ async def _compared(hub: Hub, check: Check, identity: str) -> _Compared | None:
     now, then = parameters_of(check.request), parameters_of(other.request)
     differ = [name for name in {**now, **then} if now.get(name) != then.get(name)]
     parameters = tuple((name, now.get(name, "-"), then.get(name, "-")) for name in differ)
-    return _Compared(other, changes, parameters)
+    return _Compared(other, changes, parameters, len(series_of(check.request.test)) > 1)
 
 
 async def _earlier(hub: Hub, check: Check) -> dict[str, list[Check]]:
