@@ -96,7 +96,8 @@ class Page(HTMLParser):
         ):
             self.inputs.add(found["id"])
         if tag == "input" and (found.get("type") != "checkbox" or "checked" in found):
-            self.fields[name] = found.get("value", "")
+            before = f"{self.fields[name]}," if name in form.SEVERAL and name in self.fields else ""
+            self.fields[name] = before + found.get("value", "")
         elif tag in ("select", "textarea"):
             self._name, self._area = name, tag == "textarea"
             self.fields[name] = ""
@@ -133,7 +134,10 @@ def form_page(request: CheckRequest, language: str = "en") -> str:
         basic=basic,
         more=more,
         defaults={},
-        choices={"tool": ("perftest", "iperf3", "nccl"), "operation": ("read_bw", "alltoall")},
+        choices={"tool": ("perftest", "iperf3", "nccl")},
+        operations={"perftest": ("write_bw", "read_bw", "send_lat"), "nccl": ("alltoall",)},
+        several=form.SEVERAL if request.kind in ("pair", "matrix") else (),
+        options={},
         presets={"links": "iperf3"},
         labels=labels,
         label_prefix=spellings.LABEL,
@@ -239,6 +243,12 @@ def test_all_problems_of_a_form_are_named_at_once() -> None:
         "port": "0: write a whole number from 1 to 255",
         "limit": "'2d' is outside 1s to 24h: choose a duration within",
     }
+
+
+def test_several_operations_are_boxes_that_are_ticked() -> None:
+    body = b"kind=pair&operation=write_bw&operation=read_lat&device=a&device=b"
+    fields = form.fields_of(body)
+    assert (fields["operation"], fields["device"]) == ("write_bw,read_lat", "b")
 
 
 def test_a_label_is_chosen_once() -> None:

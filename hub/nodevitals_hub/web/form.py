@@ -24,6 +24,8 @@ NUMBERS = (
     "devices_per_node",
 )
 PAIRS_OF_NAMES = ("environment", "mca")
+SEVERAL = ("operation",)
+"""Fields that a form may have several times: their values are joined by commas."""
 _BASIC = ("tool", "operation", "device", "sizes")
 _MORE = ("crossed", "port", "iterations", "seconds", "queue_pairs", "gid_index", "traffic_class")
 _LAST = ("expected", "share", "limit")
@@ -76,14 +78,20 @@ _HINTS = {
 
 
 def fields_of(body: bytes) -> dict[str, str]:
-    """The fields of a form; of repeated fields, the last one. Raises RefusedError."""
+    """The fields of a form; of repeated fields, the last one, or all of them (SEVERAL). Raises
+    RefusedError.
+    """
     try:
         pairs = parse_qsl(
             body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
         )
     except ValueError:
         raise RefusedError("invalid", Wording("not a form of this page")) from None
-    return {name: value.replace("\r\n", "\n").strip() for name, value in pairs}
+    fields: dict[str, str] = {}
+    for name, value in pairs:
+        text = value.replace("\r\n", "\n").strip()
+        fields[name] = f"{fields[name]},{text}" if name in SEVERAL and name in fields else text
+    return fields
 
 
 def request_of(fields: Mapping[str, str]) -> CheckRequest:

@@ -5,7 +5,7 @@ In: forms. Out: HTML, and checks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from litestar import Response, get, post
@@ -37,6 +37,27 @@ _DEFAULTS: dict[str, dict[str, str]] = {
     },
     "node": {},
 }
+_OPTIONS_OF_PAIRS = {
+    "device": "perftest -d",
+    "port": "perftest -i",
+    "sizes": "perftest -s, iperf3 -l",
+    "iterations": "perftest -n",
+    "seconds": "perftest -D, iperf3 -t",
+    "queue_pairs": "perftest -q, iperf3 -P",
+    "gid_index": "perftest -x",
+    "traffic_class": "perftest --tclass, iperf3 --tos",
+}
+_OPTIONS_OF_COLLECTIVES = {
+    "sizes": "-b -e -f",
+    "iterations": "-n",
+    "device": "NCCL_IB_HCA",
+    "queue_pairs": "NCCL_IB_QPS_PER_CONNECTION",
+    "gid_index": "NCCL_IB_GID_INDEX",
+    "traffic_class": "NCCL_IB_TC",
+    "environment": "mpirun -x",
+    "mca": "mpirun --mca",
+}
+"""The names that the tools have for the fields: perftest, iperf3; nccl-tests, HCCL's, Open MPI."""
 _OF_ALL = {"port": "1", "queue_pairs": "1", "share": "80"}
 
 
@@ -49,15 +70,6 @@ def presets_for(hub: Hub, kind: Kind) -> dict[str, str]:
             words = (test.tool or "", test.operation, test.device, test.sizes)
             presets[name] = " ".join(filter(None, words))
     return presets
-
-
-def choices_for(kind: Kind) -> dict[str, Sequence[str]]:
-    """The values of the fields with a closed list. A check of pairs may have several operations."""
-    tools = TOOLS[kind]
-    if kind != "collective":
-        return {"tool": tools}
-    operations = [name for tool in tools for name in OPERATIONS[tool]]
-    return {"tool": tools, "operation": tuple(dict.fromkeys(operations))}
 
 
 def show_form(
@@ -86,7 +98,10 @@ def show_form(
         problems=shown_problems(request, problems or {}),
         basic=basic,
         more=more,
-        choices=choices_for(kind),
+        choices={"tool": TOOLS[kind]},
+        operations={tool: OPERATIONS[tool] for tool in TOOLS[kind]},
+        several=form.SEVERAL if kind in ("pair", "matrix") else (),
+        options=_OPTIONS_OF_COLLECTIVES if kind == "collective" else _OPTIONS_OF_PAIRS,
         defaults={**_OF_ALL, **_DEFAULTS[kind]},
         presets=presets_for(hub, kind),
         labels=labels,

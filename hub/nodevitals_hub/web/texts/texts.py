@@ -87,20 +87,26 @@ TEXTS: dict[str, str] = {
     "preset": "Preset",
     "tool": "Tool",
     "operation": "Operation",
+    "help_tool_pair": "perftest measures RDMA, iperf3 TCP.",
+    "help_tool_collective": "nccl for NVIDIA GPUs, hccl for Ascend NPUs.",
     "help_operation_pair": (
-        "One or several: write_bw, read_bw, send_bw, write_lat, read_lat, send_lat; of iperf3 tcp."
+        "_bw and tcp measure a rate, _lat a latency; several run one after the other. None: the "
+        "first of the tool."
     ),
+    "help_operation_collective": "As nccl-tests and the HCCL tests name it, such as all_reduce.",
     "device": "Device",
     "help_device_pair": (
-        "RDMA device mlx5_0, a list mlx5_0,mlx5_1, a pattern mlx5_*, or all; for iperf3 network "
-        "interfaces."
+        "mlx5_0, a list mlx5_0,mlx5_1, a pattern mlx5_*, or all; perftest needs it. For iperf3, "
+        "network interfaces."
     ),
     "crossed": "Test each device with every device of the other node",
     "help_device_collective": "Only this RDMA device, such as mlx5_0; empty: all.",
     "sizes": "Message sizes",
     "help_sizes": "One size (64KiB), several (8B,64KiB,1MiB) or a sweep (8B..8GiB x2).",
-    "port": "Port",
+    "port": "Port of the device",
+    "help_port": "1 for most; the second port of one device is 2.",
     "iterations": "Messages per size",
+    "help_iterations": "More of them take longer, and vary less.",
     "seconds": "Seconds per size",
     "help_seconds": "In place of a number of messages.",
     "queue_pairs": "Queue pairs",
@@ -108,7 +114,9 @@ TEXTS: dict[str, str] = {
     "gid_index": "GID index",
     "help_gid_index": "Empty: chosen on each node.",
     "traffic_class": "Traffic class",
+    "help_traffic_class": "DSCP × 4, plus the ECN bits: 104 for DSCP 26.",
     "devices_per_node": "Devices per node",
+    "help_devices_per_node": "GPUs or NPUs of each node that take part.",
     "rounds": "Rounds",
     "help_rounds": (
         "In a round each node has one partner. Empty: all pairs; needed above 256 nodes."
