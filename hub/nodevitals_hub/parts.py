@@ -26,7 +26,7 @@ from nodevitals_hub.notify.owner_reader import Owners
 from nodevitals_hub.notify.watchdog import Watchdog
 from nodevitals_hub.out_of_service import isolation_routes
 from nodevitals_hub.out_of_service.isolations import Isolations
-from nodevitals_hub.triggers import alerts, resources, schedules
+from nodevitals_hub.triggers import alerts, proposals, resources, schedules
 
 Work = Callable[[], Awaitable[None]]
 """Runs until cancelled, or returns at once if there is nothing to do."""
@@ -88,6 +88,7 @@ class Parts:
         return [
             *schedules.handlers(hub, self.schedules),
             *alerts.handlers(self.alerts),
+            *proposals.handlers(hub, self.alerts),
             *lease_routes.handlers(hub, self.leases),
             *lease_pages.handlers(hub, self.leases),
             *receiver.handlers(self.receiver),

@@ -34,6 +34,7 @@ TABLE = {
     "GET /metrics": (401, 200, 200, 200),
     "GET /login": (401, 303, 303, 303),
     "GET /checks/new": (401, 200, 200, 200),
+    "GET /checks/for": (401, 303, 303, 303),
     "POST /checks/new": (401, 403, 422, 422),
     "GET /checks/{identity:str}": (401, 200, 200, 200),
     "GET /checks/{identity:str}/runs": (401, 200, 200, 200),

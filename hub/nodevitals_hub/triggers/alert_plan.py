@@ -145,13 +145,13 @@ def grouped(
             where = f" of {rule.group_by}={value}" if rule.group_by else ""
             reasons[alert.fingerprint] = f"more than {MAX_SUSPECTS} nodes{where} at once"
     groups = tuple(
-        Group(rules[name], tuple(sorted(nodes)), _partners(rules[name], value, nodes, known))
+        Group(rules[name], tuple(sorted(nodes)), partners(rules[name], value, nodes, known))
         for (name, value), nodes in suspects.items()
     )
     return Grouping(groups, reasons, checks)
 
 
-def _partners(
+def partners(
     rule: AlertCheckSettings, value: str, suspects: Sequence[str], known: Known
 ) -> tuple[str, ...]:
     """Nodes of the group without an alert. Those after the first suspect by name come first, so

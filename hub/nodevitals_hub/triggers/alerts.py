@@ -132,6 +132,16 @@ class Alerts:
         )
         raise RefusedError("not_found", text)
 
+    def alerting(self, now: float | None = None) -> set[str]:
+        """The nodes that have an alert."""
+        now = time.time() if now is None else now
+        return {
+            record.node
+            for record in self._records.values()
+            # A record from the future was made before the clock was set back.
+            if record.firing and abs(now - record.seen) < FIRING_SECONDS
+        }
+
     def _rules(self) -> dict[str, AlertCheckSettings]:
         return {rule.alertname: rule for rule in self._settings().alerts}
 
@@ -151,12 +161,7 @@ class Alerts:
         rules, records = self._rules(), self._records.values()
         return Known(
             members,
-            # A record from the future was made before the clock was set back.
-            {
-                record.node
-                for record in records
-                if record.firing and abs(now - record.seen) < FIRING_SECONDS
-            },
+            self.alerting(now),
             {
                 (record.alertname, record.node): record.check
                 for record in sorted(records, key=lambda record: record.checked)
