@@ -61,6 +61,11 @@ VARIABLES: dict[str, tuple[tuple[str, str], str, bool]] = {
         f'label_values(nodevitals_accelerator_up{{{NODE}, vendor=~"$vendor"}}, device)',
         True,
     ),
+    "hub": (
+        ("Hub", "检测服务"),
+        f"label_values(nodevitals_hub_address_info{{{CLUSTER}}}, url)",
+        False,
+    ),
     # Its name in the labels source and peer of the fabric tests, whose series are many.
     "fabric_name": (
         ("Name on the fabric", "互联名称"),
@@ -99,10 +104,13 @@ class Board:
         refresh: str = "1m",
         single: Sequence[str] = (),
         hidden: Sequence[str] = (),
+        check: str = "",
     ) -> None:
         """`single`: the variables of which one value is chosen, and no All. `hidden`: those that
-        follow from others.
+        follow from others. `check`: path of the hub with the form of a check of what is shown.
         """
+        if check:
+            variables, single, hidden = [*variables, "hub"], [*single, "hub"], [*hidden, "hub"]
         self.say = say
         self.name = name
         self.uid = uid(say, name)
@@ -122,7 +130,7 @@ class Board:
                     *(variable(say, one, one in single, one in hidden) for one in variables),
                 ]
             )
-            .links([_menu(say)])
+            .links([_menu(say), *([_check(say, check)] if check else [])])
         )
 
     def alerts(self, selector: str) -> None:
@@ -202,6 +210,23 @@ def _menu(say: Say) -> dashboard.DashboardLink:
     )
 
 
+def _check(say: Say, path: str) -> dashboard.DashboardLink:
+    return (
+        dashboard.DashboardLink(say("Start a check", "发起检测"))
+        .type(DashboardLinkType.LINK)
+        .url(f"${{hub}}{path}")
+        .icon("bolt")
+        .tooltip(
+            say(
+                "The form of a check on the hub, filled in. Needs a hub that is scraped and has an "
+                "external_url.",
+                "打开检测服务的表单，参数已填好。需要已采集检测服务，且其设置了 external_url。",
+            )
+        )
+        .target_blank(True)
+    )
+
+
 def _datasource(say: Say) -> dashboard.DatasourceVariable:
     return (
         dashboard.DatasourceVariable("datasource")
@@ -229,8 +254,13 @@ def variable(
         made.hide(VariableHide.HIDE_VARIABLE)
     if single:
         return made
-    every = VariableOption(selected=True, text=say("All", "全部"), value="$__all")
-    return made.all_value(".*").current(every)
+    if name == "job_nodes":  # a link has each of them, not an expression
+        return made.current(_every(say))
+    return made.all_value(".*").current(_every(say))
+
+
+def _every(say: Say) -> VariableOption:
+    return VariableOption(selected=True, text=say("All", "全部"), value="$__all")
 
 
 def _query(name: str, query: str) -> dict[str, Any]:

@@ -35,6 +35,7 @@ def board(say: Say) -> Board:
         ),
         ["cluster", "pool", "leaf", "tool", "operation"],
         since="now-24h",
+        check="/checks/new?kind=matrix",
     )
     made.alerts(f'{CLUSTER}, component="fabric"')
     return made.rows(

@@ -71,7 +71,8 @@ def newest(say: Say, empty: str) -> table.Panel:
 
 def findings(say: Say, empty: str) -> table.Panel:
     keys = "cluster, pool, kind, subject, level, reason"
-    ratio = say("Ratio", "比值")
+    ratio, subject = say("Ratio", "比值"), say("Subject", "对象")
+    form = f'${{hub}}/checks/for?nodes=${{__data.fields["{subject}"]:percentencode}}'
     return grid(
         say("Found bad", "异常项"),
         say(
@@ -82,7 +83,7 @@ def findings(say: Say, empty: str) -> table.Panel:
         )
         + empty,
         [
-            Column(say("Subject", "对象"), "subject"),
+            Column(subject, "subject", link=(say("Check it again", "再次检测"), form)),
             Column(say("Pool", "资源池"), "pool"),
             Column(say("Reason", "原因"), "reason"),
             Column(

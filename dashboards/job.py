@@ -44,7 +44,9 @@ def board(say: Say) -> Board:
                 "查看已结束的作业时，请将时间范围的终点设在作业结束之前。"
             ),
         ),
-        ["cluster", "namespace", "owner", "queue", "job_name", "pod"],
+        ["cluster", "namespace", "owner", "queue", "job_name", "pod", "job_nodes"],
+        hidden=["job_nodes"],
+        check="/checks/for?nodes=${job_nodes:csv}",
     )
     made.alerts(f'{CLUSTER}, severity="critical", scope=~"device|node"')
     return made.rows(

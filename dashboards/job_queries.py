@@ -29,6 +29,11 @@ VARIABLES: dict[str, tuple[tuple[str, str], str, bool]] = {
     name: (title, _values(name, *_SINGLE[:number]), True)
     for number, (name, title) in enumerate(zip(_SINGLE, _TITLES, strict=True))
 }
+VARIABLES["job_nodes"] = (
+    ("Nodes of the job", "作业的节点"),
+    f"label_values({NODES}, instance)",
+    True,
+)
 
 
 def of_devices(value: str, devices: str = DEVICES) -> str:

@@ -33,6 +33,7 @@ def board(say: Say) -> Board:
         ["cluster", "pool", "instance", "vendor", "device", "fabric_name"],
         single=["instance", "fabric_name"],
         hidden=["fabric_name"],
+        check="/checks/for?nodes=${instance:percentencode}",
     )
     made.alerts(f'{HERE}, severity=~"critical|warning"')
     return made.rows(

@@ -81,6 +81,11 @@ SCHEDULE_NEXT = schedules.gauge(
 
 hub = Families("hub")
 BUILD = hub.gauge("build_info", "Always 1; version of the hub.", "version")
+ADDRESS = hub.gauge(
+    "address_info",
+    "Always 1; address of the hub's pages. Missing where the hub has no external_url.",
+    "url",
+)
 CHECKS = hub.gauge("checks", "Number of checks that wait or run.", phase=("queued", "running"))
 NODES = hub.gauge("nodes", "Number of nodes on the hub's lists.")
 STORE_BYTES = hub.gauge("store_bytes", "Size of the hub's store on disk.")

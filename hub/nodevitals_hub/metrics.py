@@ -102,6 +102,8 @@ class HubMetrics(Collector):
     def _samples(self) -> Iterator[Sample]:
         yield from self._newest.samples(self._hub.settings.external_url)
         yield families.BUILD, (__version__,), 1.0
+        if url := self._hub.settings.external_url.rstrip("/"):
+            yield families.ADDRESS, (url,), 1.0
         phases = Counter(self._open.values())
         for phase in ("queued", "running"):
             yield families.CHECKS, (phase,), phases[phase]

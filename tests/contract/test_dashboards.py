@@ -230,12 +230,24 @@ def test_links_lead_somewhere(where: str, board: Json) -> None:
                 assert given <= known[target[1]], f"{panel['title']}: {address}"
             elif address.startswith(RUNBOOKS) and "$" not in address:
                 assert (ROOT / "rules/runbooks" / address.removeprefix(RUNBOOKS)).exists(), address
+            elif address.startswith("${hub}/checks/"):
+                assert "hub" in {variable["name"] for variable in board["templating"]["list"]}
             elif address == "${__value.raw}":
                 assert "nodevitals_check_page_info" in str(panel["targets"]), panel["title"]
             else:
                 assert address.startswith(RUNBOOKS), f"{panel['title']}: {address}"
             missing = set(_FIELD.findall(address)) - columns(panel)
             assert not missing, f"{panel['title']}: no column {missing}"
+
+
+@pytest.mark.parametrize(("where", "board"), BOTH, ids=[one for one, _ in BOTH])
+def test_links_to_the_hub_open_its_form_with_what_is_shown(where: str, board: Json) -> None:
+    own = {variable["name"] for variable in board["templating"]["list"]}
+    addresses = [link["url"] for link in board["links"] if link["type"] == "link"]
+    assert bool(addresses) == (where.split("/")[-1] in ("node", "job", "fabric"))
+    for address in addresses:
+        assert address.startswith("${hub}/checks/")
+        assert set(re.findall(r"\$\{(\w+)", address)) <= own, address
 
 
 @pytest.mark.parametrize(("where", "board"), BOTH, ids=[one for one, _ in BOTH])

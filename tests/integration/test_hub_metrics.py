@@ -106,6 +106,8 @@ def test_check_is_exposed_and_again_after_a_restart(tmp_path: Path) -> None:
         [sample] = [one for one in samples(parts) if one.name == "nodevitals_check_page_info"]
         assert sample.labels.items() > LABELS.items()
         pages.add(sample.labels["page"])
+        address = {"url": "https://hub.example.org"}
+        assert total(parts, "nodevitals_hub_address_info", **address) == 1
 
     async def second(parts: Parts) -> None:
         await until(lambda: total(parts, "nodevitals_check_outcome") == 1)
