@@ -6,6 +6,7 @@ Times are seconds since the epoch. A record is replaced as a whole when it chang
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -17,6 +18,10 @@ ZERO_TIME = "0001-01-01T00:00:00Z"
 
 Fingerprint = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-zA-Z]{1,64}\Z")]
 Identity = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{8}-[0-9]{6}-[a-z0-9]{6}\Z")]
+
+
+CHECKED_COMPONENTS = ("fabric", "network", "rdma")
+"""Components of alerts on links, which a test between nodes shows."""
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,6 +39,15 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_drill(self) -> bool:
         """Whether it only tests the notification: nothing may act on it."""
         return self.labels.get("drill") == "true"
+
+    @property
+    def check_path(self) -> str:
+        """Path of the hub that opens a check of its node; '' where none would show more."""
+        instance = self.labels.get("instance", "")
+        if self.labels.get("component") not in CHECKED_COMPONENTS or not instance:
+            return ""
+        fields = {"nodes": instance[:253], "alert": self.labels.get("alertname", "")[:200]}
+        return f"/checks/for?{urlencode(fields)}"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

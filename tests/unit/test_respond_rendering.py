@@ -127,6 +127,26 @@ def test_both_languages_have_chinese_first_and_one_link() -> None:
     assert found.body.count(INCIDENT) == 1
 
 
+@pytest.mark.parametrize(
+    ("language", "words"), [("en", "Test this node: "), ("zh", "检测此节点：")]
+)
+def test_an_alert_on_a_link_has_the_link_to_a_check_of_its_node(
+    language: Language, words: str
+) -> None:
+    more = {"component": "rdma", "alertname": "RdmaPortDown"}
+    down = lost(instance="gpu-1:98", **more)
+    *_, last = rendered(down, language=language).body.splitlines()
+    assert last == f"{words}{HUB}/checks/for?nodes=gpu-1%3A98&alert=RdmaPortDown"
+    for other in (
+        rendered(lost(), language=language),
+        rendered(down, language=language, external_url=""),
+        rendered(lost(status="resolved", **more), language=language),
+        rendered(lost(drill="true", **more), language=language),
+        rendered(lost(instance="", **more), language=language),
+    ):
+        assert "/checks/for" not in other.body
+
+
 def test_the_end_is_named_with_its_time() -> None:
     found = rendered(lost(1, "resolved"), lost(2, "resolved", alertname="Other"), lost(3))
     assert found.title == "[FIRING 1, RESOLVED 2] atlas: GPU 2 lost on gpu-3"

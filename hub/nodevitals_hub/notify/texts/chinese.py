@@ -98,6 +98,10 @@ class Chinese(Phrases):
         """As in Phrases."""
         return f"事件{'（可在此确认）' if firing else ''}：{url}"
 
+    def check(self, url: str) -> str:
+        """As in Phrases."""
+        return f"检测此节点：{url}"
+
     def digest(self, cluster: str, notifications: int, drill: bool) -> str:
         """As in Phrases."""
         mark = "[演练] " if drill else ""

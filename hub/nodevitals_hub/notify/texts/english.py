@@ -71,6 +71,10 @@ class English(Phrases):
         """As in Phrases."""
         return f"Incident{', to acknowledge' if firing else ''}: {url}"
 
+    def check(self, url: str) -> str:
+        """As in Phrases."""
+        return f"Test this node: {url}"
+
     def digest(self, cluster: str, notifications: int, drill: bool) -> str:
         """As in Phrases."""
         mark = "[DRILL] " if drill else ""

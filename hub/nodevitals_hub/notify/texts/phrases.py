@@ -36,6 +36,10 @@ class Phrases(ABC):
         """The link to the incident, which can be acknowledged while an alert fires."""
 
     @abstractmethod
+    def check(self, url: str) -> str:
+        """The link to the form of a check of the node."""
+
+    @abstractmethod
     def digest(self, cluster: str, notifications: int, drill: bool) -> str:
         """The title of several notifications in one message."""
 

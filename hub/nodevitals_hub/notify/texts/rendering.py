@@ -6,7 +6,7 @@ text, because the markdown dialects of robots and mail programs differ. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import tzinfo
 from typing import NamedTuple, TypeVar
 
@@ -64,19 +64,28 @@ def render(
     phrases = _PHRASES[language]
     title = _title([wording.title(groups, cluster) for wording in phrases], max_bytes)
     room = max_bytes - length(title) - 1
-    url = f"{external_url.rstrip('/')}/incidents/{incident}" if external_url and incident else ""
-    firing = any(alert.status == "firing" for alert in alerts)
-    foot = phrases[0].incident(url, firing) if url else ""
-    if length(foot) + 1 > room:
-        foot = ""
-    room -= length(foot) + 1 if foot else 0
+    feet = []
+    for foot in _feet(alerts, phrases[0], external_url.rstrip("/"), incident):
+        if length(foot) + 1 <= room:
+            feet.append(foot)
+            room -= length(foot) + 1
     parts: list[str] = []
     for left, wording in zip(range(len(phrases), 0, -1), phrases):
         part = _body(groups, wording, zone, (room - 2 * (left - 1)) // left)
         parts.append(part)
         room -= length(part) + 2
     body = "\n\n".join(part for part in parts if part)
-    return Text(title, "\n".join(part for part in (body, foot) if part))
+    return Text(title, "\n".join(part for part in (body, *feet) if part))
+
+
+def _feet(alerts: Sequence[Alert], phrases: Phrases, hub: str, incident: str) -> Iterator[str]:
+    """The links to the hub: the incident, and the form of a check of the first node with one."""
+    firing = [alert for alert in alerts if alert.status == "firing"]
+    if hub and incident:
+        yield phrases.incident(f"{hub}/incidents/{incident}", bool(firing))
+    path = next((alert.check_path for alert in firing if alert.check_path), "")
+    if hub and path and not any(alert.is_drill for alert in firing):
+        yield phrases.check(f"{hub}{path}")
 
 
 def fitted(made: Callable[[int], Made], text_of: Callable[[Made], Text], room: Room) -> Made:
