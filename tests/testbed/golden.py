@@ -24,7 +24,7 @@ MORE_RUNS = 3
 # Moments and durations; counts of what the agent does; what the machine of the test has.
 MOVING = re.compile(
     r"nodevitals_("
-    r"\w*_timestamp_seconds|probe_duration_seconds|peer_round_trip_seconds|node_time_seconds"
+    r"\w*_timestamp_seconds|probe_duration_seconds|peer_(round_trip|login)_seconds|node_time_seconds"
     r"|mount_(read|write|step)_seconds|ascend_tool_seconds_total"
     r"|probe_runs_total|kubernetes_requests_total|history_rows|worker_processes"
     r"|node_clock_\w+|node_cpus|node_threads_maximum|node_file_descriptors_maximum"

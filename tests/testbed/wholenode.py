@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nodevitals import probes
-from testbed import conditions, gpus, processes
+from testbed import conditions, gpus, processes, sshd
 from testbed.bmc import Bmc
 from testbed.disks import Machine as DiskMachine
 from testbed.gpus import Machine
@@ -87,6 +87,10 @@ def whole_node(folder: Path) -> Iterator[Node]:
     api = cluster.enter_context(PodApi(folder, pods))
     systemd = cluster.enter_context(Systemd(folder))
     systemd.units["kubelet.service"] = Unit()
+    server = cluster.enter_context(sshd.Sshd(folder / "sshd", "127.0.0.2"))
+    key = sshd.make_key(folder / "key")
+    server.authorize(key)
+    (folder / "known_hosts").write_text(server.known_host())
     kill = f"oom-kill:,task_memcg=/kubepods/pod{pods[0].uid}/{pods[0].container_id},task=a"
     with cluster, KernelLog(folder) as log, socket.create_server(("127.0.0.1", 0)) as peer:
         port = peer.getsockname()[1]
@@ -140,11 +144,19 @@ def whole_node(folder: Path) -> Iterator[Node]:
                     "textfiles": [{"path": str(folder / "nccl"), "interval": "4s"}],
                 },
                 "peers": {
-                    "interval": "500ms",
+                    "interval": "8s",
+                    "timeout": "8s",
                     "targets": [
                         {"host": "localhost", "port": 1},
                         {"host": "127.0.0.1", "port": port},
+                        {"host": server.address, "protocol": "ssh"},
                     ],
+                    "login": {
+                        "user": sshd.USER,
+                        "key_file": str(key),
+                        "known_hosts_file": str(folder / "known_hosts"),
+                        "timeout": "6s",
+                    },
                 },
                 "ascend": {"interval": "8s", "timeout": "8s", "expected": 8, **npus.settings},
             },
@@ -157,6 +169,7 @@ def whole_node(folder: Path) -> Iterator[Node]:
         config["probes"] |= {name: {"enabled": False} for name in others}
         flags = machine.flags
         environment = preloaded(machine.environment, disks.environment, kernel.environment)
+        environment |= sshd.environment(environment.get("PATH"))
         with Node(
             folder, config, *flags, PYTHONPATH=str(ROOT / "exporter"), **environment
         ) as running:

@@ -21,7 +21,7 @@ from nodevitals.quantities import UNIONS
 # systemd's copies of secrets (LoadCredential=): there while the service runs, and for it only.
 CREDENTIALS = "/run/credentials/"
 
-Kind = Literal["file", "files", "folder", "program", "command", "library"]
+Kind = Literal["file", "secret", "files", "folder", "program", "command", "library"]
 
 
 class Local(msgspec.Struct, frozen=True):
@@ -31,6 +31,8 @@ class Local(msgspec.Struct, frozen=True):
 
 
 LocalFile = Annotated[str, Local("file")]
+LocalSecret = Annotated[str, Local("secret")]
+"""A file that other users should not read."""
 LocalFiles = Annotated[str, Local("files")]
 """A file, or a pattern of files with wildcards."""
 LocalFolder = Annotated[str, Local("folder")]
@@ -91,13 +93,16 @@ def _missing_thing(kind: Kind, value: Any) -> str:
 
 def _missing_file(kind: Kind, name: str) -> str:
     try:
-        is_folder = stat.S_ISDIR(os.stat(name).st_mode)
+        mode = os.stat(name).st_mode
     except PermissionError:
         return f"this user may not look for {name!r}: run as the user of the service"
     except OSError as error:
         return f"{name!r} is not here: {error.strerror}: check the path, or make the {kind}"
+    is_folder = stat.S_ISDIR(mode)
     if is_folder != (kind == "folder"):
         return f"{name!r} is {'a' if is_folder else 'no'} folder here: name a {kind}"
     if not os.access(name, os.R_OK, effective_ids=True):
         return f"this user may not read {name!r}: run as the user of the service, or permit it"
+    if kind == "secret" and mode & stat.S_IROTH:
+        return f"every user may read {name!r}: chmod o= {name}"
     return ""

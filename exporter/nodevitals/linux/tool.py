@@ -12,7 +12,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -22,6 +22,14 @@ from nodevitals.linux.process import die_with_parent
 
 MAX_OUTPUT_BYTES = 1024 * 1024
 REAP_SECONDS = 0.5
+
+
+class UnfinishedError(ProbeError):
+    """A program was killed; `printed` is what it had printed before."""
+
+    def __init__(self, reason: str, message: str, printed: str) -> None:
+        super().__init__(reason, message)
+        self.printed = printed
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -35,8 +43,8 @@ def run(argv: Sequence[str], deadline_seconds: float, keep: Sequence[int] = ()) 
     """Run a program to its end. `keep` are descriptors that it inherits: a lock on one is held
     while the program lives, also where this process ends before.
 
-    Raises ProbeError: `missing`, `start` (it exists and cannot be started), `timeout` (killed),
-    `stuck` (cannot be killed), `too_long`.
+    Raises ProbeError: `missing`, `start` (it exists and cannot be started), `stuck` (cannot be
+    killed); as UnfinishedError: `timeout`, `too_long` (killed).
     """
     try:
         # In the process group of the worker, so that it is killed with the worker.
@@ -75,29 +83,36 @@ def _collected(process: subprocess.Popen[bytes], argv: Sequence[str], deadline: 
     assert process.stdout is not None
     assert process.stderr is not None
     streams = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+
+    def killed(reason: str, what: str) -> UnfinishedError:
+        _kill(process, argv)
+        return UnfinishedError(reason, f"{' '.join(argv)} {what}", _text(streams.values()))
+
     with selectors.DefaultSelector() as selector:
         for descriptor in streams:
             selector.register(descriptor, selectors.EVENT_READ)
         while selector.get_map():
             left = deadline - time.monotonic()
             if left <= 0:
-                _end(process, argv, "timeout", "did not end in time and was killed")
+                raise killed("timeout", "did not end in time and was killed")
             for key, _ in selector.select(left):
                 data = os.read(key.fd, 65536)
                 streams[key.fd] += data
                 if not data:
                     selector.unregister(key.fd)
                 elif sum(map(len, streams.values())) > MAX_OUTPUT_BYTES:
-                    _end(process, argv, "too_long", f"printed over {MAX_OUTPUT_BYTES} bytes")
+                    raise killed("too_long", f"printed over {MAX_OUTPUT_BYTES} bytes")
     with suppress(subprocess.TimeoutExpired):
         status = process.wait(max(0.0, deadline - time.monotonic()))
-        text = b"".join(streams.values()).decode("utf-8", "replace")
-        return Output(text, status)
-    _end(process, argv, "timeout", "closed its output, did not end in time and was killed")
-    raise AssertionError
+        return Output(_text(streams.values()), status)
+    raise killed("timeout", "closed its output, did not end in time and was killed")
 
 
-def _end(process: subprocess.Popen[bytes], argv: Sequence[str], reason: str, what: str) -> None:
+def _text(parts: Iterable[bytearray]) -> str:
+    return b"".join(parts).decode("utf-8", "replace")
+
+
+def _kill(process: subprocess.Popen[bytes], argv: Sequence[str]) -> None:
     process.kill()
     try:
         process.wait(REAP_SECONDS)
@@ -105,4 +120,3 @@ def _end(process: subprocess.Popen[bytes], argv: Sequence[str], reason: str, wha
         raise ProbeError(
             "stuck", f"{' '.join(argv)} hangs in the kernel and cannot be killed"
         ) from None
-    raise ProbeError(reason, f"{' '.join(argv)} {what}")

@@ -147,7 +147,12 @@ REMEDIES: dict[str, dict[str, str]] = {
         "version_mismatch": "reboot the node, or reload the driver: rmmod nvidia; modprobe nvidia",
     },
     "peers": {
+        "key": "write a private key without a passphrase there, readable for the agent alone:"
+        " chown nodevitals FILE; chmod 0400 FILE",
+        "known_hosts": "write the host keys there: ssh-keyscan -H NODE…, compared with the nodes'",
         "local": "restore the node's network: ip route; ip -brief address",
+        "missing": "install openssh-client, or remove probes.peers.login",
+        "ssh": "run ssh as the agent's user: sudo -u nodevitals ssh -v NODE",
         "too_many": "list fewer peers in probes.peers",
     },
     "profile": {

@@ -2,8 +2,8 @@
 
 In: lists of peers (in the configuration, in file_sd files, from a name service), and the network.
 Out: `nodevitals_peer_*`. Of a long list each run tests the peers that were tested least recently,
-in an order of this node's own, so that not all nodes connect to one peer at once. Of an SSH server
-only the banner is read; no login is tried.
+in an order of this node's own, so that not all nodes connect to one peer at once. At an SSH server
+that sends its banner, a login is tried where a key is configured, at a few servers in each run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from nodevitals.probes.common.discovery import (
     path_problems,
     service_names,
 )
+from nodevitals.probes.peers import login
 from nodevitals.probes.peers.dial import REASONS, DialResult, LocalError, Peer, dial
+from nodevitals.probes.peers.login import LoginResult, LoginSettings, PeerLogin, due_for_login
 
 MAX_PEERS = 2000
 DEFAULT_PORT = 22
@@ -44,7 +46,8 @@ class PeerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     port: TcpPort = DEFAULT_PORT
     """TCP port to connect to."""
     protocol: Protocol = "tcp"
-    """`tcp`: a connection is enough; `ssh`: the peer must send an SSH banner."""
+    """`tcp`: a connection is enough; `ssh`: the peer must send an SSH banner, and with `login` let
+    this node log in."""
 
 
 class PeerFileSource(FileSource, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,6 +79,8 @@ class PeersSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fie
     dns_sd: tuple[Union[str, PeerNameSource], ...] = ()
     """DNS names of peers: names, or `names` with a port and a protocol.
     Example: `[{names: [workers.train.svc], port: 9855}]`"""
+    login: Optional[LoginSettings] = None
+    """How to log in at the peers with the protocol ssh; without it, their banner is enough."""
     connect_timeout: Seconds = 2.0
     """Time that one peer has to accept the connection and to send its banner."""
     concurrency: Annotated[int, msgspec.Meta(ge=1, le=256)] = 32
@@ -94,7 +99,9 @@ STALE_ROUNDS = 3
 
 metrics = Families("peer", "peer", "port", protocol=PROTOCOLS)
 REACHABLE = metrics.gauge(
-    "reachable", "Whether the peer accepted a connection and, with protocol ssh, sent its banner."
+    "reachable",
+    "Whether the peer accepted a connection and, with protocol ssh, sent its banner and, where a"
+    " login is configured, let this node log in; missing before the first login.",
 )
 ROUND_TRIP = metrics.gauge(
     "round_trip_seconds",
@@ -103,7 +110,10 @@ ROUND_TRIP = metrics.gauge(
 FAILURE = metrics.gauge(
     "failure",
     "Always 1; why the peer could not be reached. Missing while it is reachable.",
-    reason=REASONS,
+    reason=(*REASONS, *login.REASONS),
+)
+LOGIN = metrics.gauge(
+    "login_seconds", "Time of the last login by SSH, with a command that does nothing."
 )
 lists = Families("")
 LISTED = lists.gauge("peers_listed", "Number of peers on all lists.")
@@ -119,15 +129,16 @@ class PeerResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PeersState(msgspec.Struct):
-    """The last result of each peer, and the fallback of the discovery."""
+    """The last result and login of each peer, and the fallback of the discovery."""
 
     results: list[PeerResult] = []
+    logins: list[PeerLogin] = []
     discovery: DiscoveryState = msgspec.field(default_factory=DiscoveryState)
 
 
 class PeersProbe(Probe):
-    """Connections to other nodes, by TCP or to an SSH banner: round-trip time, reason of a failure.
-    Off without a list of peers.
+    """Connections to other nodes, by TCP or SSH (banner, or a login): round-trip time, reason of a
+    failure. Off without a list of peers.
     """
 
     name = "peers"
@@ -162,12 +173,13 @@ class PeersProbe(Probe):
         for peer, result in self._test(due):
             known[peer] = PeerResult(peer, result, time.time())
         state.results = list(known.values())
+        logins = self._logins()
         self._forget_names(peers)
         if self._discovery.complete:
             readings.add(LISTED, len(peers))
             readings.add(ROUND, round_seconds)
         for last in state.results:
-            _report(last, readings)
+            _report(last, logins, self.settings.login is not None, readings)
         for problem in (*self._discovery.problems, *self._problems):
             raise problem
 
@@ -177,7 +189,8 @@ class PeersProbe(Probe):
         """
         started, allowed = time.monotonic(), self.timing.timeout_seconds
         self._connect_timeout = min(self.settings.connect_timeout, allowed / 2)
-        self._start_until = started + allowed * 0.9 - self._connect_timeout
+        self._end = started + allowed * 0.9
+        self._start_until = self._end - self._connect_timeout
         self._names_until = started + (self._start_until - started) * 0.8
 
     def _listed(self) -> set[Peer]:
@@ -197,18 +210,54 @@ class PeersProbe(Probe):
     def _test(self, peers: Iterable[Peer]) -> Iterator[tuple[Peer, DialResult]]:
         names, ready = self.state.discovery.names, []
         for peer in peers:
-            name = names.get(peer.host)
-            if is_address(peer.host):
-                ready.append((peer, peer.host))
-            elif name is not None and name.addresses:
-                ready.append((peer, name.addresses[0]))
-            elif name is not None:
+            if address := self._address(peer):
+                ready.append((peer, address))
+            elif peer.host in names:
                 yield peer, DialResult("name")
         concurrency = self.settings.concurrency
         try:
             yield from dial(ready, self._connect_timeout, concurrency, self._start_until)
         except LocalError as error:
             self._problems.append(ProbeError("local", f"this node cannot connect: {error}"))
+
+    def _logins(self) -> dict[Peer, LoginResult]:
+        """The last login at each peer that sends its banner; some of them are new."""
+        settings = self.settings.login
+        open_peers = {
+            last.peer
+            for last in self.state.results
+            if last.peer.protocol == "ssh" and not last.result.reason
+        }
+        if settings is None or not open_peers:
+            self.state.logins = []
+            return {}
+        count = settings.per_run
+        rounds = -(-len(open_peers) // count) * self.timing.interval_seconds
+        oldest = time.time() - STALE_ROUNDS * rounds
+        known = {
+            last.peer: last
+            for last in self.state.logins
+            if last.peer in open_peers and last.time >= oldest
+        }
+        try:
+            login.check_files(settings)
+            for peer in due_for_login(sorted(open_peers, key=_order), known, rounds)[:count]:
+                seconds = min(settings.timeout, self._end - time.monotonic())
+                address = self._address(peer)
+                if address and seconds > settings.timeout / 2:
+                    result = login.log_in(peer, address, settings, seconds)
+                    known[peer] = PeerLogin(peer, result, time.time())
+        except ProbeError as error:
+            self._problems.append(error)
+        self.state.logins = list(known.values())
+        return {last.peer: last.result for last in known.values()}
+
+    def _address(self, peer: Peer) -> str:
+        """An address of a peer; '' where its name has none."""
+        name = self.state.discovery.names.get(peer.host)
+        if is_address(peer.host):
+            return peer.host
+        return name.addresses[0] if name is not None and name.addresses else ""
 
     def _forget_names(self, peers: Iterable[Peer]) -> None:
         """Drop the names that are on no list any more."""
@@ -234,11 +283,19 @@ def least_recent(peers: set[Peer], known: dict[Peer, PeerResult], count: int) ->
     return sorted(peers, key=key)[:count]
 
 
-def _report(peer_result: PeerResult, readings: Readings) -> None:
-    peer, result = peer_result.peer, peer_result.result
+def _report(
+    last: PeerResult, logins: dict[Peer, LoginResult], logs_in: bool, readings: Readings
+) -> None:
+    peer, result = last.peer, last.result
     labels = (peer.host, str(peer.port), peer.protocol)
-    readings.add(REACHABLE, not result.reason, *labels)
     readings.add(ROUND_TRIP, result.round_trip_seconds, *labels)
-    if result.reason:
-        readings.add(FAILURE, 1, *labels, result.reason)
-    readings.condition(str(peer), result.reason or "ok", peer.protocol)
+    reason = result.reason
+    if logs_in and peer.protocol == "ssh" and not reason:
+        if peer not in logins:
+            return
+        reason = logins[peer].reason
+        readings.add(LOGIN, logins[peer].seconds, *labels)
+    readings.add(REACHABLE, not reason, *labels)
+    if reason:
+        readings.add(FAILURE, 1, *labels, reason)
+    readings.condition(str(peer), reason or "ok", peer.protocol)
