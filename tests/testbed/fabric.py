@@ -25,11 +25,13 @@ TOKEN = "a token of the test bed's"
 AGENT_PORT = 9855
 FABRIC_PORT = 9856
 HUB_ADDRESS = "10.98.0.254"
-DEBIAN = ROOT / ".tools/root/usr"
-# Debian's iperf3 and its library are unpacked there.
+DEBIAN = ROOT / ".tools/root"
+# Debian's iperf3 and perftest are unpacked there, with their libraries.
 REAL_TOOLS = {
-    "PATH": f"{DEBIAN}/bin:{os.environ['PATH']}",
-    "LD_LIBRARY_PATH": str(next(DEBIAN.glob("lib/*-linux-gnu"), DEBIAN / "lib")),
+    "PATH": f"{DEBIAN}/usr/bin:{os.environ['PATH']}",
+    "LD_LIBRARY_PATH": ":".join(
+        str(folder) for name in ("usr/lib", "lib") for folder in DEBIAN.glob(f"{name}/*-linux-gnu")
+    ),
 }
 IPERF3 = {"tool": "iperf3", "operation": "tcp", "device": "fab0", "iterations": 16}
 
