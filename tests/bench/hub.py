@@ -1,4 +1,4 @@
-"""The hub: 200 kills at random moments, and 10,000 nodes.
+"""The hub: the plan for 10,000 nodes and their check, and 200 kills at random moments.
 
 The long form of `tests/integration/test_hub_kills.py`.
 """
@@ -14,23 +14,47 @@ import msgspec
 
 from bench.measure import table
 from nodevitals.checks.model import CheckRequest, Requester, RunResult
+from nodevitals_hub.checks import planning
+from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.checks.members import Members
-from nodevitals_hub.settings.hub import HubSettings
+from nodevitals_hub.settings.hub import HubSettings, LimitsSettings
 from nodevitals_hub.store.check_store import Store
 from testbed.hub import SimulatedRunner
 from testbed.hubkills import kill_at_random_moments
 
 KILLS = 200
 NODES = 10_000
+NAMES = [f"gpu-{number:05}" for number in range(NODES)]
+LABELS = {"pool": "train"}
 TEST = {"tool": "iperf3", "device": "fab0", "iterations": 5}
 
 
 def main(folder: Path) -> None:
     """Print the tables; a check that is lost or run twice ends it with AssertionError."""
+    _plan()
     _kills(folder)
     print()
     table(["10,000 nodes", "measured"], asyncio.run(_large(folder / "large")))
+
+
+def _plan() -> None:
+    """Print how long it takes until a check of all nodes may start."""
+    members = {name: Member(name=name, host=name, port=9856, labels=LABELS) for name in NAMES}
+    settings = HubSettings(limits=LimitsSettings(node_hours=1e9))
+    rows = []
+    for rounds in (4, 64):
+        fields = {"kind": "matrix", "where": LABELS, "rounds": rounds, "test": TEST}
+        began = time.perf_counter()
+        request = planning.resolve(msgspec.convert(fields, CheckRequest), members, settings)
+        cost = planning.cost(request, settings)
+        estimated = time.perf_counter()
+        runs = planning.plan(request)
+        planned = time.perf_counter()
+        assert len(runs) == cost.runs
+        times = (estimated - began, planned - estimated)
+        rows.append([str(rounds), f"{cost.runs:,}", *(f"{seconds:.2f} s" for seconds in times)])
+    table([f"{NODES:,} nodes: rounds", "runs", "request and cost", "all runs"], rows)
 
 
 def _kills(folder: Path) -> None:
@@ -46,8 +70,7 @@ def _kills(folder: Path) -> None:
 
 
 async def _large(folder: Path) -> list[list[str]]:
-    names = [f"gpu-{number:05}" for number in range(NODES)]
-    source = {"targets": names, "labels": {"pool": "train"}}
+    source = {"targets": NAMES, "labels": LABELS}
     settings = msgspec.convert(
         {
             "state_directory": str(folder),
@@ -62,7 +85,7 @@ async def _large(folder: Path) -> list[list[str]]:
     coordinator = Coordinator(settings, store, members, SimulatedRunner(0.0, frozenset()))
     await coordinator.start()
     before = _resident()
-    fields = {"kind": "matrix", "where": {"pool": "train"}, "rounds": 4, "test": TEST}
+    fields = {"kind": "matrix", "where": LABELS, "rounds": 4, "test": TEST}
     request = msgspec.convert(fields, CheckRequest)
     asker = Requester(trigger="rest")
     began = time.monotonic()
