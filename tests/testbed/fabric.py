@@ -60,6 +60,9 @@ class FabricNode(Node):
 class Fabric:
     """Nodes `node-1` … `node-N` at a switch, each with the same configuration."""
 
+    link = "fab0"
+    """The node's end of its link to the switch."""
+
     def __init__(
         self, folder: Path, count: int, hub: dict[str, Any] | None = None, **settings: Any
     ) -> None:
@@ -169,12 +172,14 @@ class Fabric:
     def _plug(self, name: str) -> None:
         space = self.spaces[name]
         port = self.ports[name] = f"{self.switch}.{len(self.ports)}"
-        pair = ("type", "veth", "peer", "name", "fab0", "netns", space.name)
+        pair = ("type", "veth", "peer", "name", self.link, "netns", space.name)
         ip("link", "add", port, *pair)
         ip("link", "set", port, "master", self.switch, "up")
-        space.ip("addr", "add", f"{self.addresses[name]}/24", "dev", "fab0")
-        space.ip("link", "set", "fab0", "up")
-        space.sysctl("net.ipv4.neigh.fab0.retrans_time_ms", "100")  # a dead peer fails sooner
+        space.ip("addr", "add", f"{self.addresses[name]}/24", "dev", self.link)
+        space.ip("link", "set", self.link, "up")
+        space.sysctl(
+            f"net.ipv4.neigh.{self.link}.retrans_time_ms", "100"
+        )  # a dead peer fails sooner
         space.ip("link", "set", "lo", "up")
 
     def _unplug(self) -> None:

@@ -39,6 +39,8 @@ TEST = {
 class HubFabric(Fabric):
     """Agents `gpu-1` … that take orders of the hub; they have no plan of their own."""
 
+    rate = LINK_RATE
+
     def __init__(self, folder: Path, count: int = 8) -> None:
         super().__init__(folder, count, hub={}, tests=[])
         self.names = [f"gpu-{number}" for number in range(1, count + 1)]
@@ -48,7 +50,7 @@ class HubFabric(Fabric):
         super().__enter__()
         self._name_nodes()
         for name in self.names:
-            self.throttle(name, LINK_RATE)
+            self.throttle(name, self.rate)
         return self
 
     def start(self) -> None:
@@ -178,34 +180,36 @@ class HubCluster:
             stack.enter_context(self.fabric)
             self.fabric.slow(self._slow)
             self.fabric.start()
-            self.hub = stack.enter_context(HubProcess(self._folder / "hub", self._config()))
+            config = hub_config(self.fabric, **self._settings)
+            self.hub = stack.enter_context(HubProcess(self._folder / "hub", config))
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _config(self) -> dict[str, Any]:
-        """Two leaf switches on paper, one pool."""
-        names, own = self.fabric.names, self._folder / "hub"
-        half = len(names) // 2
-        leaves = {"a": names[:half], "b": names[half:]}
-        files = {"cert_file": str(own / "cert.pem"), "key_file": str(own / "key.pem")}
-        return {
-            "cluster": "demo",
-            "nodes": {
-                "static": [
-                    {"targets": targets, "labels": {"pool": "train", "leaf": leaf}}
-                    for leaf, targets in leaves.items()
-                ]
-            },
-            "agents": {
-                "token_file": str(self._folder / "hub-token"),
-                "tls": {**files, "ca_file": str(self._folder / "ca.pem")},
-            },
-            "presets": {"links": {"kind": "matrix", "test": TEST}},
-            **self._settings,
-        }
+
+def hub_config(fabric: HubFabric, **settings: Any) -> dict[str, Any]:
+    """Two leaf switches on paper, one pool."""
+    names, own = fabric.names, fabric.folder / "hub"
+    half = len(names) // 2
+    leaves = {"a": names[:half], "b": names[half:]}
+    files = {"cert_file": str(own / "cert.pem"), "key_file": str(own / "key.pem")}
+    return {
+        "cluster": "demo",
+        "nodes": {
+            "static": [
+                {"targets": targets, "labels": {"pool": "train", "leaf": leaf}}
+                for leaf, targets in leaves.items()
+            ]
+        },
+        "agents": {
+            "token_file": str(fabric.folder / "hub-token"),
+            "tls": {**files, "ca_file": str(fabric.folder / "ca.pem")},
+        },
+        "presets": {"links": {"kind": "matrix", "test": TEST}},
+        **settings,
+    }
 
 
 def _tokens(tokens: dict[str, str]) -> list[dict[str, str]]:
