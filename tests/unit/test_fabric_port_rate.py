@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodevitals.linux.host import Host
-from nodevitals.probes.fabric.measurement import (
+from nodevitals.probes.fabric.node.port import (
     PORT_SCRIPT,
     place_of,
     promised_here,

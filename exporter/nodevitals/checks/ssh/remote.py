@@ -18,7 +18,7 @@ from nodevitals.linux.process import WORKER
 from nodevitals.linux.sysfs import parse_integer
 from nodevitals.probes.common.device_files import WATCHERS
 from nodevitals.probes.common.rdma import Gid, choose, parse_gid
-from nodevitals.probes.fabric import measurement
+from nodevitals.probes.fabric.node import port
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools import process as tool_process
 from nodevitals.probes.fabric.tools.process import TCP_TABLES, ToolMissingError, ToolProcess
@@ -160,9 +160,9 @@ def ports(nodes: Iterable[str], tests: Sequence[TestSettings]) -> dict[tuple[str
 
 
 def _port(node: str, test: TestSettings) -> Port:
-    directory, rate = measurement.place_of(test)
-    argv = ["sh", "-c", measurement.PORT_SCRIPT, "sh", f"/sys/{directory}", rate]
-    promised = measurement.promised_there(test, run(node, argv, 10).text)
+    directory, rate = port.place_of(test)
+    argv = ["sh", "-c", port.PORT_SCRIPT, "sh", f"/sys/{directory}", rate]
+    promised = port.promised_there(test, run(node, argv, 10).text)
     if test.tool == "iperf3":
         addresses = run(
             node, ["ip", "-o", "addr", "show", "dev", test.device, "scope", "global"], 10

@@ -20,8 +20,9 @@ from nodevitals.linux.host import Host, stable_fraction
 from nodevitals.probes.common.addresses import ListedTarget
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.admission import GATE_REASONS, PLANNED, Meter, Occupancy
-from nodevitals.probes.fabric.measurement import FinishedTest, StartedTest, promised_here
+from nodevitals.probes.fabric.measurement import FinishedTest, StartedTest
 from nodevitals.probes.fabric.members import MemberLists, Membership, Pairing
+from nodevitals.probes.fabric.node.port import promised_here
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.orders import ORDER_ENDS, OrderEntry
 from nodevitals.probes.fabric.protocol import (

@@ -17,8 +17,9 @@ from typing import Callable
 from nodevitals.linux.host import Host
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.admission import PLANNED, Gate, Meter, Occupancy
-from nodevitals.probes.fabric.measurement import FinishedTest, ServedTest, promised_here
+from nodevitals.probes.fabric.measurement import FinishedTest, ServedTest
 from nodevitals.probes.fabric.members import MemberLists, Pairing
+from nodevitals.probes.fabric.node.port import link_of, promised_here
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.orders import OrderEntry
 from nodevitals.probes.fabric.protocol import Closed, Opened, OpenRequest, Refused
@@ -48,7 +49,7 @@ class Guard:
     def refusal(self, test: TestSettings, order: OrderEntry | None = None) -> str:
         """Why this test, planned or ordered, may not start now; '' if it may."""
         forced = order is not None and order.order.force
-        reason = self._gate.check_before_start(measurement.link_of(test, self._host), forced)
+        reason = self._gate.check_before_start(link_of(test, self._host), forced)
         if reason:
             return reason
         size = measurement.bytes_of(test, self._host)

@@ -1,0 +1,1 @@
+"""What a test uses of its node."""
