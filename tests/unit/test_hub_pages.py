@@ -15,13 +15,15 @@ from msgspec.structs import replace
 
 from nodevitals.checks.model import CheckDetail, CheckRequest, NodeVerdict, RunResult, TestRequest
 from nodevitals.checks.requests.allowed_variables import MCA, NCCL
+from nodevitals.checks.requests.devices import natural
 from nodevitals.checks.requests.rounds import Plan
 from nodevitals.checks.tables import as_csv
 from nodevitals.checks.verdicts.verdict import judge
 from nodevitals.probes.fabric.tools.report import Report, ResultRow
 from nodevitals_hub.checks.check_requests import Member, RefusedError
 from nodevitals_hub.web import form, pages, rendering, spellings
-from nodevitals_hub.web.heatmap import TONES, labels_of, natural, overview
+from nodevitals_hub.web.heatmap import overview
+from nodevitals_hub.web.results.maps import TONES, labels_of
 from nodevitals_hub.web.texts import phrases
 from nodevitals_hub.web.texts.translations import LANGUAGES, texts_of
 from testbed.hubpages import matrix_check
@@ -360,8 +362,8 @@ def test_figures_that_make_no_sense_leave_the_page(figure: float, operation: str
     ]
     check = replace(check, request=request, verdict=None)
     found = overview(CheckDetail(check=check, results=tuple(changed)))
-    assert all(cell.percent is None for cell in found.rows[0])
-    assert found.rows[1][2].percent == 100
+    assert all(cell.percent is None for cell in found.of_pairs.maps[0].rows[0])
+    assert found.of_pairs.maps[0].rows[1][2].percent == 100
     verdict = judge(check, changed)
     assert verdict.outcome != "ok"
     assert "gpu-1" in verdict.message

@@ -20,10 +20,11 @@ from nodevitals_hub.web import form, form_pages
 from nodevitals_hub.web.access import Access, rank
 from nodevitals_hub.web.api import comparison_of, requester_of
 from nodevitals_hub.web.errors import AnyRequest, page, redirect
-from nodevitals_hub.web.heatmap import TONES, Overviews
+from nodevitals_hub.web.heatmap import Overviews
 from nodevitals_hub.web.rendering import STYLE
 from nodevitals_hub.web.results import run_pages
 from nodevitals_hub.web.results.comparison import Comparison, comparable
+from nodevitals_hub.web.results.maps import TONES
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
