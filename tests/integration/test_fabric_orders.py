@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ import pytest
 
 from nodevitals.probes.fabric.server import MAX_WAITS
 from testbed.fabric import TOKEN, Fabric
+from testbed.namespaces import ip
 from testbed.node import Node, wait_until
 from testbed.ordering import HUB_TOKEN, ORDERS, OrderClient, order
 
@@ -148,7 +151,7 @@ def test_sizes_are_measured_one_after_the_other(site: Site) -> None:
     assert (source["skipped"], target["skipped"]) == ("", "")
     for run, size in zip(source["runs"], sizes, strict=True):
         assert run["command"].startswith(f"iperf3 -c {B} -p ")
-        assert run["command"].endswith(f" -l {size} -P 1 --tos 8 -J")
+        assert run["command"].endswith(f" -l {size} -P 1 --tos 8 -B {A} -J")
         assert '"tos":\t8' in run["output"]
     for run in target["runs"]:
         assert run["command"].startswith("iperf3 -s -1 -p ")
@@ -220,6 +223,36 @@ def test_network_device_must_exist_on_both_nodes(site: Site) -> None:
         assert (report["outcome"], report["reason"]) == ("failed", "no_device"), source
         assert report["message"] == f"{node} has no network device {device}: write another one"
         assert not any(run.get("command") for run in source["runs"] + target["runs"])
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [("198.51.100.1", "198.51.100.2"), ("fd00:99::1", "fd00:99::2")],
+    ids=["IPv4", "IPv6"],
+)
+def test_bytes_cross_the_named_device(site: Site, addresses: tuple[str, str]) -> None:
+    """Each node has a second link, which no name leads to. The target calls it by another name."""
+    spaces = [site.fabric.spaces[site.names[one]].name for one in (A, B)]
+    devices = ("rail1", "rail2")
+    pair = ["link", "add", devices[0], "netns", spaces[0], "type", "veth"]
+    ip(*pair, "peer", "name", devices[1], "netns", spaces[1])
+    for node, space, device, own in zip((A, B), spaces, devices, addresses, strict=True):
+        length, more = ("64", ["nodad"]) if ":" in own else ("24", [])
+        ip("-n", space, "addr", "add", f"{own}/{length}", "dev", device, *more)
+        ip("-n", space, "link", "set", device, "up")
+        simulated = site.fabric.folder / site.names[node] / "sys/class/net" / device
+        simulated.mkdir(exist_ok=True)
+        (simulated / "ifindex").write_text("9\n")
+    try:
+        source, _ = site.run({**TCP, "device": devices[0], "peer_device": devices[1]})
+        assert source["reports"][0]["outcome"] == "ok", source
+        words = source["runs"][0]["command"].split()
+        assert (words[words.index("-c") + 1], words[words.index("-B") + 1]) == addresses[::-1]
+        show = ["ip", "-n", spaces[1], "-s", "-j", "link", "show", devices[1]]
+        [link] = json.loads(subprocess.check_output(show))
+        assert link["stats64"]["rx"]["bytes"] > TCP["iterations"] * 65536
+    finally:
+        ip("-n", spaces[0], "link", "delete", devices[0])
 
 
 def test_order_is_executed_once(site: Site) -> None:

@@ -305,6 +305,8 @@ def test_every_parameter_is_in_the_command_line() -> None:
     words = "iperf3 -c node-2 -p 18600 --connect-timeout 2000 -t 10 -l 1048576 -P 8 --tos 106 -J"
     assert measurement.argv(tcp, None, 18600, "node-2") == words.split()
     assert "-t" not in measurement.argv(replace(tcp, seconds=None), None, 18600, "node-2")
+    bound = measurement.argv(tcp, None, 18600, "192.0.2.2", "192.0.2.1")
+    assert bound[-3:] == ["-B", "192.0.2.1", "-J"]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from nodevitals.linux.host import Host
 from nodevitals.linux.sysfs import exists
 from nodevitals.probes.common.rdma import gid_of_port
+from nodevitals.probes.fabric.node.addresses import ends
 from nodevitals.probes.fabric.node.port import link_of
 from nodevitals.probes.fabric.orders import AcceptedOrder, FinishedOrder
+from nodevitals.probes.fabric.protocol import Opened
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools import PARSERS, iperf3, perftest
 from nodevitals.probes.fabric.tools.report import (
@@ -69,12 +71,23 @@ def expected_of(test: TestSettings, host: Host) -> float | None:
     return rate * LINE_RATE_SHARE if rate and test.message_bytes >= LARGE_BYTES else None
 
 
-def command(test: TestSettings, host: Host, port: int, peer: str | None = None) -> list[str]:
-    """The command line of the client on this node; without a peer, of the server. The GID is chosen
-    for each test, unless it is configured: its index differs between nodes and may change.
+def client_command(test: TestSettings, host: Host, peer: str, opened: Opened) -> list[str]:
+    """The command line of the client for a test that this peer opened. iperf3 connects the devices
+    of both nodes by their addresses, where both have one.
+    """
+    there, here = ends(test, opened.address)
+    return command(test, host, opened.port, there or peer, here)
+
+
+def command(
+    test: TestSettings, host: Host, port: int, peer: str | None = None, own: str = ""
+) -> list[str]:
+    """The command line of the client on this node; without a peer, of the server. `own` is the
+    address that iperf3 sends from. The GID is chosen for each test, unless it is configured: its
+    index differs between nodes and may change.
     """
     if test.tool == "iperf3" or test.gid_index is not None:
-        return argv(test, test.gid_index, port, peer)
+        return argv(test, test.gid_index, port, peer, own)
     gid = gid_of_port(host, test.device, test.ib_port)
     return argv(test, None if gid is None else gid.index, port, peer)
 
@@ -84,12 +97,12 @@ def argv(
     gid_index: int | None,
     port: int,
     peer: str | None = None,
-    own_address: str = "",
+    own: str = "",
 ) -> list[str]:
-    """The command line for a known GID; iperf3 sends from `own_address`."""
+    """The command line for a known GID; iperf3 sends from `own`, an address."""
     if test.tool == "iperf3":
         sizes = (test.total_bytes, test.message_bytes, test.queue_pairs)
-        return iperf3.argv(port, peer, *sizes, test.seconds, test.traffic_class, own_address)
+        return iperf3.argv(port, peer, *sizes, test.seconds, test.traffic_class, own)
     options = perftest.PerftestOptions(
         operation=test.operation,
         device=test.device,

@@ -44,6 +44,8 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """The server side is running: the tool listens on this port."""
 
     port: TcpPort
+    address: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """For iperf3, the address of the test's device; '' for the name on the lists."""
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):

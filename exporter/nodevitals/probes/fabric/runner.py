@@ -98,7 +98,8 @@ class ClientSide:
         if isinstance(opened, Refused):
             return _refused(result, opened)
         clock = time.monotonic()
-        report, stopped = self._run_tool(test, peer, opened.port, order)
+        argv = measurement.client_command(test, self._host, peer.host, opened)
+        report, stopped = self._run_tool(test, argv, opened.port, order)
         seconds = time.monotonic() - clock
         ended = self.close(peer, identity)
         size = self._guard.charge(test, started, seconds)
@@ -131,11 +132,11 @@ class ClientSide:
         return ""
 
     def _run_tool(
-        self, test: TestSettings, peer: ListedTarget, port: int, order: OrderEntry | None
+        self, test: TestSettings, argv: list[str], port: int, order: OrderEntry | None
     ) -> tuple[Report | None, str]:
         """The report and '', or None and why the tool was stopped."""
         try:
-            process = ToolProcess(measurement.command(test, self._host, port, peer.host))
+            process = ToolProcess(argv)
         except ToolMissingError as error:
             return failed("tool_missing", str(error)), ""
         try:

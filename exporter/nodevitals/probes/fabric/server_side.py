@@ -19,6 +19,7 @@ from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.admission import PLANNED, Gate, Meter, Occupancy
 from nodevitals.probes.fabric.measurement import FinishedTest, ServedTest
 from nodevitals.probes.fabric.members import MemberLists, Pairing
+from nodevitals.probes.fabric.node.addresses import own_address
 from nodevitals.probes.fabric.node.port import link_of, promised_here
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.orders import OrderEntry
@@ -266,7 +267,7 @@ class ServerSide:
                 report = measurement.judge(test, process.text(), process.status() or 0)
                 return process, _failed(report)
             time.sleep(0.02)
-        return process, Opened(port=port)
+        return process, Opened(port=port, address=own_address(test))
 
     def _next_port(self) -> int:
         """A different port for each test, so that no client reaches the server of an earlier

@@ -39,8 +39,8 @@ class TestSettings(
     """perftest: write_bw, read_bw, send_bw, send_lat, write_lat or read_lat; iperf3: tcp.
     Example: `write_bw`"""
     device: str
-    """RDMA device; for iperf3 the network interface whose traffic counts as use of the link.
-    Example: `mlx5_0`"""
+    """RDMA device; for iperf3 the network interface, whose addresses it uses and whose traffic
+    counts as use of the link. Example: `mlx5_0`"""
     peer_device: str = ""
     """Device of the node that runs the server side, where it differs from `device`: rails crossed,
     or nodes that name their devices differently. Example: `mlx5_1`"""

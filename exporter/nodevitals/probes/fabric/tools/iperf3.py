@@ -39,30 +39,21 @@ def argv(
     streams: int = 1,
     seconds: int | None = None,
     traffic_class: int | None = None,
-    own_address: str = "",
+    own: str = "",
 ) -> list[str]:
     """Return the command line of the client, or of a server for one test. The test ends after so
     many seconds if these are given, else after so many bytes: iperf3 accepts only one of the two.
+    The client sends from the address `own`.
     """
     if peer is None:
         return ["iperf3", "-s", "-1", "-p", str(tcp_port), "--forceflush"]
     end = ["-n", str(total_bytes)] if seconds is None else ["-t", str(seconds)]
-    bind = ["-B", own_address] if own_address else []
     size = [*end, "-l", str(message_bytes), "-P", str(streams)]
     if traffic_class is not None:
         size += ["--tos", str(traffic_class)]
-    return [
-        "iperf3",
-        "-c",
-        peer,
-        "-p",
-        str(tcp_port),
-        "--connect-timeout",
-        "2000",
-        *bind,
-        *size,
-        "-J",
-    ]
+    if own:
+        size += ["-B", own]
+    return ["iperf3", "-c", peer, "-p", str(tcp_port), "--connect-timeout", "2000", *size, "-J"]
 
 
 def parse(text: str) -> Report:
