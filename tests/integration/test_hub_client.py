@@ -162,8 +162,8 @@ def test_the_token_is_sent_to_the_hub_only(
         (("--hub", "http://h", "--timeout", "3"), "--timeout is for tests by ssh"),
         (("--hub", "http://h", "--queue-pairs", "65"), "Expected `int` <= 64"),
         (("--hub", "http://h", "--where", "pool"), "--where: 'pool' is not NAME=VALUE"),
-        (("--rounds", "3"), "--rounds needs --hub"),
-        (("--preset", "night"), "--preset needs --hub"),
+        (("--limit", "3"), "--limit needs --hub"),
+        (("--preset", "night"), "--preset: no 'night': choose hccl-all-reduce"),
     ],
 )
 def test_wrong_options_are_one_line(arguments: tuple[str, ...], problem: str) -> None:

@@ -92,7 +92,7 @@ def test_a_resource_becomes_a_check_with_a_verdict_and_a_link(followed: Followed
     [check] = followed.checks("good")
     assert status["link"] == f"https://hub.example.org/checks/{check.id}"
     assert check.verdict is not None
-    assert (status["verdict"], status["progress"]) == (check.verdict.outcome, "1/1")
+    assert (status["verdict"], status["progress"]) == (check.verdict.outcome, "2/2")
     assert (check.requester.trigger, check.requester.name) == ("resource", "ops/good")
 
 

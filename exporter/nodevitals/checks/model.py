@@ -220,6 +220,13 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     figures: dict[str, float] = {}
     """The same for each operation and device, where there are several: `write_bw mlx5_0`."""
 
+    @property
+    def runs(self) -> int:
+        """Number of runs as far as it is known: repetitions and a collective's smaller groups come
+        on top of the planned ones.
+        """
+        return max(self.cost.runs, self.runs_done)
+
 
 class CheckDetail(msgspec.Struct, frozen=True, kw_only=True):
     """A check with its results."""

@@ -12,6 +12,8 @@ from statistics import median
 from typing import NamedTuple
 
 from nodevitals.checks.model import Check, CheckDetail, RunResult
+from nodevitals.checks.verdicts.figures import in_order
+from nodevitals.checks.verdicts.repetitions import merged
 from nodevitals.families import Family
 from nodevitals_hub import families
 
@@ -65,7 +67,7 @@ class NewestChecks:
             self._ended[check.request.kind, outcome, reason] += 1
         if outcome == "canceled" or check.verdict is None:
             return
-        key, figures = key_of(check), figures_of(detail.results)
+        key, figures = key_of(check), figures_of(detail)
         before = self._before.setdefault(key, deque(maxlen=BASELINE_CHECKS))
         self._newest.pop(key, None)
         self._newest[key] = Newest(check, figures, baseline_of(before))
@@ -147,8 +149,12 @@ def outcome_of(check: Check) -> tuple[str, str]:
     return check.verdict.outcome, check.verdict.reason or "harness"
 
 
-def figures_of(results: Sequence[RunResult]) -> Figures:
-    """Medians by message size over all runs that have a result."""
+def figures_of(detail: CheckDetail) -> Figures:
+    """Medians by message size over all runs that have a result; of repeated ones the better."""
+    request = detail.check.request
+    results: Sequence[RunResult] = detail.results
+    if request.kind in ("pair", "matrix"):
+        results, _ = merged(request, detail.check.cost.runs, in_order(results))
     bandwidth: dict[int, list[float]] = {}
     latency: dict[int, list[float]] = {}
     for report in (report for result in results for report in result.reports):

@@ -85,7 +85,7 @@ def status_of(check: Check, generation: int, url: str, warning: str = "") -> dic
         "observedGeneration": generation,
         "checkId": check.id,
         "link": f"{url.rstrip('/')}/checks/{check.id}" if url else f"/checks/{check.id}",
-        "progress": f"{check.runs_done}/{check.cost.runs}",
+        "progress": f"{check.runs_done}/{check.runs}",
         "started": stamp(check.started),
         "ended": stamp(check.ended),
         "verdict": verdict.outcome if verdict else None,

@@ -188,7 +188,7 @@ def _followed(client: HubClient, identity: str) -> CheckDetail:
             if check.phase in ("done", "canceled"):
                 progress.end()
                 return detail
-            progress(check.phase, check.runs_done, check.cost.runs)
+            progress(check.phase, check.runs_done, check.runs)
         time.sleep(POLL_SECONDS)
     raise CommandError(f"no end within 2 days; it may go on: {client.link(identity)}")
 
