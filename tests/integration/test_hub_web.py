@@ -307,6 +307,21 @@ def test_command_lines_are_on_the_page_below_their_nodes(tmp_path: Path) -> None
     run(tmp_path, steps)
 
 
+def test_the_form_shows_what_its_preset_fills_in(tmp_path: Path) -> None:
+    async def whole() -> None:
+        test = {"tool": "iperf3", "device": "fab0", "sizes": "128KiB"}
+        presets = {"links": {"kind": "matrix", "test": test}}
+        async with site(tmp_path, {"anonymous": "run"}, {}, presets=presets) as found:
+            form = (await found.call("GET", "/checks/new?kind=matrix&preset=links")).text
+            for text in ("default: iperf3", 'placeholder="fab0"', 'placeholder="128KiB"'):
+                assert text in form
+            without = (await found.call("GET", "/checks/new?kind=matrix")).text
+            assert "default: perftest" in without
+            assert "fab0" not in without.replace("fab0 128KiB", "")
+
+    asyncio.run(whole())
+
+
 class HeldRunner(Runner):
     """Runs of gpu-3 do not end; the others have a figure at once."""
 

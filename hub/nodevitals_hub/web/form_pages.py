@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from litestar import Response, get, post
 from litestar.params import FromQuery
 
-from nodevitals.checks.model import KINDS, Check, Kind
+from nodevitals.checks.model import KINDS, Check, CheckRequest, Kind
 from nodevitals.checks.requests.problems import OPERATIONS, TOOLS
 from nodevitals.errors import Wording
 from nodevitals_hub.checks import planning
@@ -38,7 +38,7 @@ _DEFAULTS: dict[str, dict[str, str]] = {
     "node": {},
 }
 _OPTIONS_OF_PAIRS = {
-    "device": "perftest -d",
+    "device": "perftest -d, iperf3 -B",
     "port": "perftest -i",
     "sizes": "perftest -s, iperf3 -l",
     "iterations": "perftest -n",
@@ -102,7 +102,7 @@ def show_form(
         operations={tool: OPERATIONS[tool] for tool in TOOLS[kind]},
         several=form.SEVERAL if kind in ("pair", "matrix") else (),
         options=_OPTIONS_OF_COLLECTIVES if kind == "collective" else _OPTIONS_OF_PAIRS,
-        defaults={**_OF_ALL, **_DEFAULTS[kind]},
+        defaults={**_OF_ALL, **_DEFAULTS[kind], **_of_preset(hub, kind, fields.get("preset", ""))},
         presets=presets_for(hub, kind),
         labels=labels,
         label_prefix=LABEL,
@@ -113,6 +113,12 @@ def show_form(
         may_run=rank(role) >= rank("run"),
         cluster=hub.settings.cluster,
     )
+
+
+def _of_preset(hub: Hub, kind: Kind, name: str) -> dict[str, str]:
+    """The fields that a preset fills in."""
+    preset = planning.presets_of(hub.settings).get(name)
+    return form.fields_from(CheckRequest(kind=kind, test=preset.test)) if preset else {}
 
 
 def _is_field(name: str) -> bool:
