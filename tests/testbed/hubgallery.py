@@ -20,7 +20,7 @@ from nodevitals.checks.model import Check, CheckRequest, Requester, RunResult, T
 from nodevitals.checks.requests import cost, runs
 from nodevitals.checks.requests.parameters import resolve
 from nodevitals.checks.requests.sizes import parse_sizes
-from nodevitals.probes.fabric.tools import perftest
+from nodevitals.probes.fabric.measurement import argv
 from nodevitals.probes.fabric.tools.report import LATENCY, Report, ResultRow, failed
 from nodevitals_hub.checks import planning
 from nodevitals_hub.leases.lease_book import LeaseWanted
@@ -83,7 +83,7 @@ def _commands(request: CheckRequest, nodes: Sequence[str]) -> tuple[str, ...]:
         return ()
     ends = ((nodes[-1], None), (nodes[0], "192.0.2.7"))
     return tuple(
-        runs.by_node((node, shlex.join(perftest.argv(test, 18515, peer))) for node, peer in ends)
+        runs.by_node((node, shlex.join(argv(test, None, 18515, peer))) for node, peer in ends)
         for test in runs.tests_of(request)
     )
 

@@ -72,7 +72,7 @@ def test_a_node_that_became_slower_is_first() -> None:
     assert first.nodes == ("gpu-3",)
     assert (first.now, first.earlier, first.ratio) == (65536 * 5e4, 65536 * 1e5, 0.5)
     assert {change.ratio for change in found.nodes[1:]} == {1.0}
-    by_ratio = [change.ratio for change in found.tests]
+    by_ratio = [change.ratio or 0.0 for change in found.tests]
     assert by_ratio == sorted(by_ratio)
     assert all(("gpu-3" in change.nodes) == (change.ratio == 0.5) for change in found.tests)
 

@@ -133,7 +133,7 @@ def test_both_languages_have_chinese_first_and_one_link() -> None:
 def test_an_alert_on_a_link_has_the_link_to_a_check_of_its_node(
     language: Language, words: str
 ) -> None:
-    more = {"component": "rdma", "alertname": "RdmaPortDown"}
+    more: dict[str, Any] = {"component": "rdma", "alertname": "RdmaPortDown"}
     down = lost(instance="gpu-1:98", **more)
     *_, last = rendered(down, language=language).body.splitlines()
     assert last == f"{words}{HUB}/checks/for?nodes=gpu-1%3A98&alert=RdmaPortDown"

@@ -258,13 +258,12 @@ class Store:
 
         return await self._do(read)
 
-    async def earlier(self, check: Check) -> list[Check]:
+    async def earlier(self, check: Check) -> Sequence[Check]:
         """Earlier ended checks of the same kind, each once: those that are alike first."""
 
-        def read() -> list[Check]:
+        def read() -> Sequence[Check]:
             records = check_tables.earlier(self._connection, check, LIKES, OTHERS)
-            found = {one.id: one for one in self._readable(records)}
-            return list(found.values())
+            return tuple({one.id: one for one in self._readable(records)}.values())
 
         return await self._do(read)
 
