@@ -150,7 +150,7 @@ def test_every_text_is_escaped_in_both_languages(tmp_path: Path) -> None:
 def test_the_page_names_the_slow_node_and_its_share(tmp_path: Path) -> None:
     async def steps(found: Site) -> None:
         text = (await found.call("GET", f"/checks/{IDENTITY}")).text
-        assert '>41</td>' in text
+        assert ">41</td>" in text
         assert text.index("gpu-7") < text.index('class="map')
 
     run(tmp_path, steps)

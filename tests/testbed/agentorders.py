@@ -56,6 +56,7 @@ class Standing:
             }
         peer = self.order["target"] if self.order["node"] == self.order["source"] else ""
         one = {"command": f"perftest {peer}".strip(), "output": f"as {self.order['node']}"}
+        one["port_limit"] = "PCIe 8.0 GT/s x4 of 8.0 GT/s x16"
         own["runs"] = [{**one, "port_bytes_per_second": self.port}] * len(self.order["tests"])
         return {"id": self.order["id"], "versions": {"nodevitals": "0"}, **own}
 

@@ -43,7 +43,7 @@ def test_the_longest_state_is_within_the_limit() -> None:
         retransmits=10**14,
     )
     for test in made.order.tests:
-        made.start(test.key, 1e11 / 3)
+        made.start(test.key, 1e11 / 3, "PCIe 16.0 GT/s x16 of 32.0 GT/s x16")
         made.keep(test.key, ["ib_write_bw", *['"'] * 1000], '\x00"\n' * MAX_TOOL_BYTES)
         made.add(failed("harness", "\x01" * 1000, [row] * 100))
     made.finish({"perftest": "6.23"})

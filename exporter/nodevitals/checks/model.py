@@ -191,6 +191,9 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     port_bytes_per_second: tuple[Optional[tuple[float, float]], ...] = ()
     """Rates of the ports of source and target of each report's test; None where one of them is
     unknown, or is not that of a physical port."""
+    port_limits: tuple[tuple[str, str], ...] = ()
+    """What kept these ports from their rate, such as a PCIe link below what is possible; '' for
+    nothing."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,6 +81,7 @@ def _run(run: TestRun, share: int) -> TestRun:
     return TestRun(
         command=_line(run.command, MAX_COMMAND),
         output=run.output[:share],
+        port_limit=_line(run.port_limit, MAX_WORD),
         port_bytes_per_second=rate if rate and LEAST_RATE <= rate <= LARGEST_RATE else None,
     )
 

@@ -162,7 +162,7 @@ def ports(nodes: Iterable[str], tests: Sequence[TestSettings]) -> dict[tuple[str
 def _port(node: str, test: TestSettings) -> Port:
     directory, rate = port.place_of(test)
     argv = ["sh", "-c", port.PORT_SCRIPT, "sh", f"/sys/{directory}", rate]
-    promised = port.promised_there(test, run(node, argv, 10).text)
+    promised = port.promised(test, port.facts_there(run(node, argv, 10).text))
     if test.tool == "iperf3":
         addresses = run(
             node, ["ip", "-o", "addr", "show", "dev", test.device, "scope", "global"], 10

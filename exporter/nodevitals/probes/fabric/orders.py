@@ -82,6 +82,8 @@ class TestRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What it printed: the beginning and the end where it is long."""
     port_bytes_per_second: Optional[float] = None
     """Rate of the physical port that the test used; None where it is unknown."""
+    port_limit: str = ""
+    """What kept the port from that rate: `PCIe 8.0 GT/s x8 of 32.0 GT/s x16`; '' for nothing."""
 
 
 class OrderStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,9 +184,11 @@ class OrderEntry:
             self.end("lease")
         return self._closing
 
-    def start(self, key: str, port_bytes_per_second: float | None = None) -> None:
-        """Record the start of the test with this key, on a port with this rate."""
-        self._record(key, port_bytes_per_second=port_bytes_per_second)
+    def start(
+        self, key: str, port_bytes_per_second: float | None = None, port_limit: str = ""
+    ) -> None:
+        """Record the start of the test with this key, on a port with this rate and limit."""
+        self._record(key, port_bytes_per_second=port_bytes_per_second, port_limit=port_limit)
 
     def open_once(self, key: str) -> bool:
         """Whether the peer opens this test for the first time."""

@@ -22,7 +22,7 @@ from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.admission import GATE_REASONS, PLANNED, Meter, Occupancy
 from nodevitals.probes.fabric.measurement import FinishedTest, StartedTest
 from nodevitals.probes.fabric.members import MemberLists, Membership, Pairing
-from nodevitals.probes.fabric.node.port import promised_here
+from nodevitals.probes.fabric.node.port import facts_here, limit_of, promised
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.orders import ORDER_ENDS, OrderEntry
 from nodevitals.probes.fabric.protocol import (
@@ -260,7 +260,8 @@ class FabricRunner:
                 if left_out is not None:
                     entry.add(left_out)
                     continue
-                entry.start(test.key, promised_here(test, self._host))
+                facts = facts_here(test, self._host)
+                entry.start(test.key, promised(test, facts), limit_of(test, facts))
                 finished = self._client_side.run(test, pairing, peer, 0, entry)
                 self._finished.put(finished)
                 if finished.report is None:

@@ -20,7 +20,7 @@ from nodevitals.probes.fabric.admission import PLANNED, Gate, Meter, Occupancy
 from nodevitals.probes.fabric.measurement import FinishedTest, ServedTest
 from nodevitals.probes.fabric.members import MemberLists, Pairing
 from nodevitals.probes.fabric.node.addresses import own_address
-from nodevitals.probes.fabric.node.port import link_of, promised_here
+from nodevitals.probes.fabric.node.port import facts_here, limit_of, link_of, promised
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.orders import OrderEntry
 from nodevitals.probes.fabric.protocol import Closed, Opened, OpenRequest, Refused
@@ -251,7 +251,9 @@ class ServerSide:
         if order is not None:
             if order.must_end():
                 return order.reason or "ended"
-            order.start(session.request.test, promised_here(session.test, self._host))
+            facts = facts_here(session.test, self._host)
+            rate, limit = promised(session.test, facts), limit_of(session.test, facts)
+            order.start(session.request.test, rate, limit)
         return self._guard.refusal(session.test, order)
 
     def _start(self, test: TestSettings) -> tuple[ToolProcess | None, Opened | Refused]:
