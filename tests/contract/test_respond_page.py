@@ -70,7 +70,7 @@ def test_each_object_of_a_repair_can_be_created(page: str, tmp_path: Path) -> No
         if (found := settings_of(text).out_of_service) is not None
         for entry in found.repairs
     ]
-    assert [bool(entry.command) for entry in entries] == [False, True]
+    assert [bool(entry.command) for entry in entries] == [False, True, True]
     values = dict.fromkeys(repair_plan.PLACEHOLDERS, "gpu-7")
     assert repair_plan.planned(entries[1], values, "x").command[2] == "gpu-7"
     for title in ("repair-reset-gpu.yaml", "repair-reboot.yaml"):

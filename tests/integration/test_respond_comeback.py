@@ -19,7 +19,8 @@ from nodevitals_hub.checks.members import Members
 from nodevitals_hub.context import Hub
 from nodevitals_hub.isolation import return_checks
 from nodevitals_hub.isolation.isolation_book import Book
-from nodevitals_hub.isolation.return_checks import ReturnChecks, Verdict
+from nodevitals_hub.isolation.recovery import Verdict
+from nodevitals_hub.isolation.return_checks import ReturnChecks
 from nodevitals_hub.records import Fault, Isolation
 from nodevitals_hub.settings.hub import HubSettings
 from nodevitals_hub.store.check_store import Store

@@ -21,6 +21,7 @@ from nodevitals_hub.isolation.faults import (
     StaleError,
     clocks_of,
     read,
+    reported_query,
 )
 from nodevitals_hub.settings.response import ServerSettings
 from testbed.node import wait_until
@@ -49,7 +50,21 @@ def node(name: str, up: int = 1, probe: int = 1) -> list[dict[str, object]]:
     return [record("up", up, **labels), success]
 
 
+REPORTED = ("peer_unreachable", "node_reaches_nobody")
+UNREACHABLE = {"fault": "peer_unreachable", "scope": "fleet", "action": "investigate"}
+
+
+def alert(name: str, **labels: str) -> dict[str, object]:
+    """A rule whose alert fires."""
+    return {"alert": name, "expr": "vector(1)", "labels": labels}
+
+
 RULES = [
+    alert("PeerUnreachable", peer="gpu-1", port="22", protocol="ssh", **UNREACHABLE),
+    alert("PeerUnreachable", peer="gpu-4", port="22", protocol="ssh", **UNREACHABLE),
+    alert("PeerUnreachable", peer="storage-1", port="22", protocol="ssh", **UNREACHABLE),
+    alert("NodeReachesNobody", instance="gpu-3", fault="node_reaches_nobody"),
+    alert("NodeReachesNobody", instance="gpu-2:9855", fault="node_reaches_nobody", drill="true"),
     record("nodevitals:threshold", threshold="one"),
     record("nodevitals:threshold", threshold="two"),
     record("nodevitals:fault_confirmed", instance="gpu-1:9855", incident="false", **WITH),
@@ -106,7 +121,8 @@ def test_a_real_prometheus_answers_the_queries(tmp_path: Path) -> None:
                 samples = await server.query(query)
                 now = clocks_of(samples, time.time(), time.monotonic())
                 try:
-                    return read(samples, NODES, "", now, before)
+                    recoverable = REPORTED if "reported" in query else ()
+                    return read(samples, NODES, "", now, before, recoverable=recoverable)
                 except StaleError:
                     before = now
             return None
@@ -131,6 +147,18 @@ def test_a_real_prometheus_answers_the_queries(tmp_path: Path) -> None:
         assert short is not None
         assert [one.identity for one in short.faults] == [fault.identity]
         assert short.fresh_nodes == frozenset()
+
+        def reported() -> list[tuple[str, str, str]]:
+            both = asyncio.run(asked(f"{FULL_QUERY} or {reported_query(REPORTED)}"))
+            assert both is not None
+            assert both.fresh_nodes == {"gpu-1"}
+            return [one.identity for one in both.faults if one.fault in REPORTED]
+
+        # Once they have fired for 15 s; gpu-4 has planned work, storage-1 is no node.
+        assert wait_until(reported, 60, "alerts that have fired for 15 s") == [
+            ("gpu-1", "peer_unreachable", "22/ssh"),
+            ("gpu-3", "node_reaches_nobody", ""),
+        ]
 
 
 def test_what_a_pod_exposes_is_no_fault_no_alert_and_no_rule(tmp_path: Path) -> None:

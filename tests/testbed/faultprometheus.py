@@ -67,6 +67,8 @@ class FaultPrometheus(VectorPrometheus):
         """Node and name of confirmed faults."""
         self.labels: dict[str, str] = {}
         """Labels of all of these, over the usual ones."""
+        self.reported: set[tuple[str, str]] = set()
+        """Node and name of faults that other nodes report, or that concern its connections."""
         self.incident = False
         self.is_empty = False
         """Whether no rule is loaded."""
@@ -80,5 +82,10 @@ class FaultPrometheus(VectorPrometheus):
             labels = {"instance": f"{node}:9855", "fault": name, "device_id": "GPU-1"}
             more = {"service": "drain_now", "action": "reset_device", "incident": "false"}
             rows.append({PART: "fault", **labels, **more, **self.labels})
+        for node, name in sorted(self.reported):
+            of_peer = {"peer": node, "port": "22", "protocol": "ssh"}
+            where = of_peer if name == "peer_unreachable" else {"instance": f"{node}:9855"}
+            more = {"fault": name, "severity": "warning", "action": "investigate"}
+            rows.append({PART: "reported", **where, **more})
         rows += [{PART: "incident", "kind": "node"}] if self.incident else []
         return rows + [{PART: "fresh", "instance": f"{node}:9855"} for node in self.nodes]

@@ -6,7 +6,7 @@ Its scheduler is a site's commands on a folder with one file per node, or a reco
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -189,12 +189,15 @@ class Responding:
 async def responding(
     folder: Path, nodes: Sequence[str], scheduler: Scheduler | None = None, **settings: Any
 ) -> AsyncIterator[Responding]:
-    """A hub on a folder, which may be one that an earlier hub has left."""
+    """A hub on a folder, which may be one that an earlier hub has left. `runner`: makes what runs
+    its checks; without it, none is run.
+    """
     clock = StoppedClock()
     with FaultPrometheus(clock.time) as prometheus:
         prometheus.nodes = tuple(nodes)
         section = {"scheduler": "command", "where": [{"pool": "a"}], "dry_run": False, **settings}
         test = section.pop("test", None)
+        runner: Callable[[Members], Runner] | None = section.pop("runner", None)
         found = msgspec.convert(
             {
                 "state_directory": str(folder / "state"),
@@ -206,15 +209,22 @@ async def responding(
         )
         store, members = Store(found.state_directory), Members()
         members.read(found.nodes)
-        coordinator = Coordinator(found, store, members, Runner())
+        coordinator = Coordinator(found, store, members, runner(members) if runner else Runner())
         hub = Hub(found, store, members, coordinator)
         more: dict[str, Any] = {} if scheduler is None else {"scheduler": lambda _: scheduler}
         if test is not None:
             more["test"] = test
         made = Responding(hub, prometheus, clock, **more)
+        running: asyncio.Future[None] | None = None
+        if runner is not None:
+            await coordinator.start()
+            running = asyncio.ensure_future(coordinator.run())
         try:
             yield made
         finally:
+            if running is not None:
+                running.cancel()
+                await coordinator.stop()
             await made.isolations.close()
             await made.servers.close()
             with suppress(RuntimeError):  # killed: its database is closed

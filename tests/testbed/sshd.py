@@ -33,10 +33,14 @@ MaxStartups 100
 {more}
 """
 _START = """\
-mount --bind {folder}/passwd /etc/passwd
-mount -t tmpfs tmpfs /run
-mkdir -m 755 /run/sshd
-exec {sshd} -D -e -f {folder}/sshd_config
+#!/bin/sh
+export {variables}
+setsid unshare --mount sh -ec '
+  mount --bind {folder}/passwd /etc/passwd
+  mount -t tmpfs tmpfs /run
+  mkdir -m 755 /run/sshd
+  exec {sshd} -D -e -f {folder}/sshd_config
+' < /dev/null >> {folder}/log 2>&1 &
 """
 
 
@@ -76,7 +80,6 @@ class Sshd:
             "sshd:*:100:65534::/run/sshd:/usr/sbin/nologin\n"
             f"{USER}:*:0:0::/:/bin/sh\n"  # who may read the folders of tests
         )
-        self._process: subprocess.Popen[bytes] | None = None
 
     def authorize(self, key: Path, options: str = RESTRICTED) -> None:
         """Let this key in, and no other."""
@@ -87,21 +90,22 @@ class Sshd:
         name = self.address if self.port == PORT else f"[{self.address}]:{self.port}"
         return f"{name} {public(self.folder / 'host_key').read_text()}"
 
+    @property
+    def program(self) -> Path:
+        """A script that starts it in the background; what a site's command calls."""
+        return self.folder / "start"
+
     def start(self) -> None:
         """Start it, and wait until it accepts."""
         values = {"folder": self.folder, "address": self.address, "port": self.port}
         (self.folder / "sshd_config").write_text(_CONFIG.format(**values, more=self.more))
-        script = _START.format(folder=self.folder, sshd=DEBIAN / "usr/sbin/sshd")
-        with open(self.folder / "log", "ab") as log:
-            self._process = subprocess.Popen(
-                ["unshare", "--mount", "sh", "-ec", script],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={**os.environ, **environment()},
-            )
-        wait_until(self.accepts, what=(self.folder / "log").read_text())
+        variables = " ".join(f"{name}={value}" for name, value in environment().items())
+        self.program.write_text(
+            _START.format(folder=self.folder, sshd=DEBIAN / "usr/sbin/sshd", variables=variables)
+        )
+        self.program.chmod(0o755)
+        subprocess.run([self.program], check=True)
+        wait_until(self.accepts, what=str(self.folder / "log"))
 
     def accepts(self) -> bool:
         """Whether it accepts connections."""
@@ -111,11 +115,9 @@ class Sshd:
 
     def kill(self) -> None:
         """Kill it, and what it has started."""
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._process = None
+        with suppress(FileNotFoundError, ProcessLookupError):
+            os.killpg(int((self.folder / "pid").read_text()), signal.SIGKILL)
+        wait_until(lambda: not self.accepts())
 
     def __enter__(self) -> Sshd:
         self.start()

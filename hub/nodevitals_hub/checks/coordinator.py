@@ -37,6 +37,7 @@ from nodevitals_hub.checks.check_procedure import left_of, limit_of, perform
 from nodevitals_hub.checks.check_requests import Member, RefusedError
 from nodevitals_hub.checks.execution import Execution, until_stored
 from nodevitals_hub.checks.members import Members
+from nodevitals_hub.checks.peer_sights import Sights
 from nodevitals_hub.checks.progress import Progress
 from nodevitals_hub.checks.runners import Runner
 from nodevitals_hub.settings.hub import HubSettings
@@ -159,6 +160,10 @@ class Coordinator:
     async def in_use(self, request: CheckRequest) -> Sequence[str]:
         """The nodes of a resolved request that jobs are known to use."""
         return await self._runner.in_use(request)
+
+    async def sights(self, nodes: Sequence[str]) -> Sights:
+        """What these nodes report about their peers, read now."""
+        return await self._runner.sights(nodes)
 
     async def _refuse_in_use(self, request: CheckRequest) -> None:
         if names := await self.in_use(request):

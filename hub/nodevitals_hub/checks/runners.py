@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from nodevitals.checks.model import Check, CheckRequest, NodeVerdict, RunResult, TestRequest
+from nodevitals_hub.checks.peer_sights import Sights
 from nodevitals_hub.store.check_store import Issued
 
 
@@ -46,6 +47,11 @@ class Runner:
         """
         del request
         return ()
+
+    async def sights(self, nodes: Sequence[str]) -> Sights:
+        """What these nodes report about their peers; without those that do not answer."""
+        del nodes
+        return {}
 
     async def findings(self, check: Check) -> Sequence[NodeVerdict]:
         """Faults of the nodes that are known before the first run, and prevent it."""

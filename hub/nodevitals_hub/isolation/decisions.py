@@ -19,6 +19,7 @@ from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.isolation.faults import Seen
 from nodevitals_hub.isolation.isolation_states import chosen, is_intent, is_watched
 from nodevitals_hub.isolation.ledger import Ledger, advanced
+from nodevitals_hub.isolation.recovery import takes_out
 from nodevitals_hub.isolation.transitions import Transitions
 from nodevitals_hub.records import OPEN_STATES, Isolation
 from nodevitals_hub.settings.response import OutOfServiceSettings
@@ -48,7 +49,7 @@ def decide(
     history: History,
 ) -> Decisions:
     """Decide by a usable answer. `isolations`: the open ones, and the watched ones."""
-    faults = [fault for fault in seen.faults if fault.service in settings.services]
+    faults = [fault for fault in seen.faults if takes_out(fault, settings)]
     limits = settings.limits
     ledger = advanced(history.ledger, seen, faults, len(nodes), limits, now)
     transitions = Transitions(seen, nodes, settings, now, faults, isolations, ledger)
@@ -90,7 +91,7 @@ def may_act(
         return False
     if isolation.approved_by:
         return any(fault.identity in seen.lasting for fault in isolation.faults)
-    present = {fault.identity for fault in seen.faults if fault.service in settings.services}
+    present = {fault.identity for fault in seen.faults if takes_out(fault, settings)}
     return (
         chosen(isolation.node, nodes, settings)
         and not ledger.breaker.open

@@ -20,6 +20,7 @@ from nodevitals_hub.isolation.faults import (
     StaleError,
     clocks_of,
     read,
+    reported_query,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class FaultQueries:
     async def read(self, full: bool) -> Seen | None:
         """The faults now; `full`: also the data that show whether a node may return."""
         try:
-            seen = await self._ask(FULL_QUERY if full else QUERY)
+            seen = await self._ask(self._query(full))
         except (AskingError, StaleError) as error:
             if str(error) != self.problem:
                 log.warning("isolations: nothing is decided: %s", error)
@@ -59,6 +60,15 @@ class FaultQueries:
         self.problem, self._usable = "", self._clock.monotonic()
         return seen
 
+    def _query(self, full: bool) -> str:
+        query = FULL_QUERY if full else QUERY
+        return f"{query} or {reported_query(self._recoverable)}" if self._recoverable else query
+
+    @property
+    def _recoverable(self) -> tuple[str, ...]:
+        settings = self._hub.settings.out_of_service
+        return () if settings is None else settings.recoverable
+
     async def _ask(self, query: str) -> Seen:
         """Raises AskingError and StaleError."""
         prometheus = self._servers.prometheus
@@ -70,7 +80,8 @@ class FaultQueries:
         samples = await prometheus.query(query)
         now = clocks_of(samples, self._clock.time(), self._clock.monotonic())
         before, self._before = self._before, now
-        seen = read(samples, members, self._hub.settings.cluster, now, before, self._longest_gap())
+        gap, cluster = self._longest_gap(), self._hub.settings.cluster
+        seen = read(samples, members, cluster, now, before, gap, self._recoverable)
         self._before = now._replace(usable=True)
         return seen
 

@@ -7,6 +7,7 @@ Out: Seen, or StaleError with the reason why nothing may be decided by this answ
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple, get_args
 
 from nodevitals.quantities import shown
@@ -72,6 +73,27 @@ FULL_QUERY = " or ".join((*_DECIDING, *_RETURNING))
 """Also the data that show whether a node may return."""
 
 
+def reported_query(faults: Sequence[str]) -> str:
+    """The faults that other nodes must confirm, with the time of their alert, which has fired for
+    15 s; and the nodes with planned work, on which they are nobody's fault.
+    """
+    names = f'{{{_ALERT_JOB}, alertstate="firing", drill="", fault=~"{"|".join(faults)}"}}'
+    inside = 'ALERTS{job="", alertname="InsideFleetIncident", alertstate="firing"}'
+    work = 'ALERTS{job="", alertname="NodeMaintenance", alertstate="firing"}'
+    cordon = 'nodevitals:node_maintenance_source{job="", source="cordon"}'
+    return " or ".join(
+        (
+            _part(
+                "reported",
+                f"(timestamp(ALERTS{names}) and ALERTS{names} offset 15s)"
+                f" unless on (cluster, instance, fault) {inside}",
+            ),
+            _part("work", f"{work} unless on (cluster, instance) {cordon}"),
+            _part("work", 'nodevitals:node_maintenance_source{job="", source!="cordon"}'),
+        )
+    )
+
+
 class StaleError(Exception):
     """Nothing may be decided by this answer; the text is the reason, in one line."""
 
@@ -116,8 +138,9 @@ def read(
     now: Clocks,
     before: Clocks | None,
     longest_gap: float = MAX_GAP_SECONDS,
+    recoverable: Sequence[str] = (),
 ) -> Seen:
-    """Decode an answer. Raises StaleError."""
+    """Decode an answer. `recoverable`: faults that count as reported only. Raises StaleError."""
     _check_clocks(samples, now, before)
     assert before is not None
     by_part = _of_cluster(samples, cluster)
@@ -127,7 +150,10 @@ def read(
         for sample in by_part.get("fault", ())
         if -MAX_JUMP_SECONDS <= now.prometheus - sample.value <= MAX_FAULT_SECONDS
         for fault in _fault(sample.labels, members)
+        if fault[0].fault not in recoverable
     ]
+    work = set(_nodes(by_part, "work", members))
+    faults += _reported(by_part.get("reported", ()), members, work, now.prometheus)
     alerts = by_part.get("alert", ())
     gap = now.monotonic - before.monotonic
     return Seen(
@@ -142,7 +168,7 @@ def read(
             _node(alert, members) for alert in alerts if alert.labels.get("severity") == "critical"
         ),
         fresh_nodes=frozenset(_nodes(by_part, "fresh", members))
-        - {*_nodes(by_part, "lacking", members), *_nodes(by_part, "work", members)},
+        - {*_nodes(by_part, "lacking", members), *work},
         incident_open=bool(by_part.get("incident")),
     )
 
@@ -217,6 +243,29 @@ def _fault(
         cluster=labels.get("cluster", ""),
     )
     yield fault, acts
+
+
+def _reported(
+    samples: Sequence[Sample], members: Mapping[str, Member], work: AbstractSet[str], now: float
+) -> Iterator[tuple[Fault, bool]]:
+    """The faults that other nodes must confirm, each of one node on the lists."""
+    for sample in samples:
+        labels, peer = sample.labels, sample.labels.get("peer", "")
+        node = peer if peer in members else node_of(labels, members)
+        if node is None or node in work or now - sample.value > MAX_RULE_SECONDS:
+            continue
+        port = "/".join(filter(None, (labels.get("port", ""), labels.get("protocol", ""))))
+        fault = Fault(
+            node=node,
+            fault=labels.get("fault", ""),
+            device_id=port if peer else "",
+            component=labels.get("component", ""),
+            severity=labels.get("severity", ""),
+            service="drain_when_idle",
+            action=labels.get("action", ""),
+            cluster=labels.get("cluster", ""),
+        )
+        yield fault, True
 
 
 def _unique(faults: Sequence[tuple[Fault, bool]]) -> list[tuple[Fault, bool]]:

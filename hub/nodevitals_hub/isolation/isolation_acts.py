@@ -21,6 +21,14 @@ def trying(isolation: Isolation) -> Isolation:
     return replace(isolation, tried=True) if is_intent(isolation) else isolation
 
 
+def asked_others(isolation: Isolation, ok: bool | None, text: str, now: float) -> Isolation:
+    """After other nodes were asked whether they confirm its faults; the hub asks again."""
+    if not is_intent(isolation):
+        return isolation
+    reason = f"confirmed: {text}" if ok else f"not yet out of service, not confirmed: {text}"
+    return isolation if isolation.reason == reason else with_step(isolation, now, reason)
+
+
 def done(isolation: Isolation, now: float) -> Isolation:
     """The node is out of service; in a dry run, it would be."""
     if isolation.acted is not None or isolation.state not in OUT_STATES:

@@ -16,7 +16,7 @@ from nodevitals_hub.isolation import isolation_acts as acts
 from nodevitals_hub.isolation.isolation_book import Book
 from nodevitals_hub.isolation.isolation_marks import Marks
 from nodevitals_hub.isolation.isolation_states import OUT_STATES, is_intent
-from nodevitals_hub.isolation.return_checks import Verdict
+from nodevitals_hub.isolation.recovery import Verdict
 from nodevitals_hub.isolation.schedulers.command_scheduler import CommandScheduler
 from nodevitals_hub.isolation.schedulers.kubernetes_scheduler import KubernetesScheduler
 from nodevitals_hub.isolation.schedulers.schedulers import (

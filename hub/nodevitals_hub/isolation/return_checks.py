@@ -1,4 +1,5 @@
-"""The checks of a node before it returns to service: its own, then one with good partners.
+"""The checks of a node before it returns to service: after a fault of logins or connections, what
+other nodes reach; its own; then one with good partners.
 
 In: an isolation that was clean for long enough. Out: whether the node may return. These are
 ordinary checks of the hub, each with its own page; a repeated try is the same check, also after a
@@ -12,7 +13,7 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nodevitals.checks.model import Check, CheckRequest, Kind, Requester
 from nodevitals_hub.alerting.prometheus_queries import AskingError
@@ -21,6 +22,8 @@ from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.isolation.faults import CONFIRMED
 from nodevitals_hub.isolation.isolation_book import Book
+from nodevitals_hub.isolation.observers import Observers
+from nodevitals_hub.isolation.recovery import Verdict
 from nodevitals_hub.records import Isolation
 from nodevitals_hub.settings.response import ReturnSettings
 from nodevitals_hub.triggers.alert_plan import node_of
@@ -35,26 +38,22 @@ ASKED_PARTNERS = 16
 REQUESTER = Requester(trigger="alert", name="return to service")
 
 
-class Verdict(NamedTuple):
-    """The result of the checks; `ok` is None where they have none."""
-
-    ok: bool | None
-    text: str
-    check_id: str = ""
-    """The last check."""
-
-
 class ReturnChecks:
     """The checks of a hub's nodes before their return."""
 
     def __init__(self, hub: Hub, servers: Servers, book: Book) -> None:
         self._hub, self._servers, self._book = hub, servers, book
+        self._observers = Observers(hub, servers, book)
 
     async def test(self, isolation: Isolation) -> Verdict:
         """Run the checks of a node, one after the other."""
         settings = self._hub.settings.out_of_service
         if settings is None:
             return Verdict(None, "out_of_service is not set any more")
+        if settings.recovery is not None:
+            reached = await self._observers.reached(isolation, settings.recovery)
+            if not reached.ok:
+                return reached
         number = int(time.time() // TRY_SECONDS)
         own = CheckRequest(kind="node", nodes=(isolation.node,), note=_note(isolation))
         verdict = await self._tested(isolation, own, f"node {number}")

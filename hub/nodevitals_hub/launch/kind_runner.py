@@ -14,6 +14,7 @@ from nodevitals.checks.model import Check, CheckRequest, NodeVerdict, RunResult
 from nodevitals.errors import Wording
 from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.checks.members import Members
+from nodevitals_hub.checks.peer_sights import Sights
 from nodevitals_hub.checks.runners import PlannedRun, Runner, skipped
 from nodevitals_hub.launch.agent_orders import Agents
 from nodevitals_hub.launch.collectives import CollectiveRunner
@@ -111,6 +112,13 @@ class KindRunner(Runner):
         if request.test.tool == "iperf3":
             return [own.interfaces for own in facts]
         return [own.rdma_devices for own in facts]
+
+    async def sights(self, nodes: Sequence[str]) -> Sights:
+        """What these nodes' agents report about their peers."""
+        known = self._members.by_name
+        if self.nodes is None:
+            return {}
+        return await self.nodes.sights(known[name] for name in nodes if name in known)
 
     async def findings(self, check: Check) -> Sequence[NodeVerdict]:
         """Nodes with fewer devices up than a collective needs, as their agents report now."""

@@ -8,6 +8,7 @@ facts in number and characters: an agent may be hostile.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable, Mapping
 
@@ -18,8 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from nodevitals.checks.deadlines import within
 from nodevitals.checks.model import Check, NodeVerdict, RunResult
 from nodevitals.probes.fabric.tools.report import Report, failed
+from nodevitals_hub.checks import peer_sights
 from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.checks.members import Members
+from nodevitals_hub.checks.peer_sights import PeerSight
 from nodevitals_hub.checks.runners import PlannedRun, Runner, skipped
 from nodevitals_hub.launch.agent_metrics import Scraper
 from nodevitals_hub.launch.agent_replies import body_of, decompressed
@@ -36,6 +39,7 @@ MAX_NAMED = 64
 MAX_CHARACTERS = 100
 """Maximum length of a name, such as that of a port or a version."""
 AT_A_TIME = 256
+log = logging.getLogger(__name__)
 _PREFIXES = tuple(
     f"nodevitals_{name}"
     for name in (
@@ -185,6 +189,25 @@ class Nodes:
                 task.cancel()
         unknown = Facts(problem=f"/metrics: not asked within {ALL_SECONDS:g} s")
         return {name: task.result() if task.done() else unknown for name, task in tasks.items()}
+
+    async def sights(self, members: Iterable[Member]) -> dict[str, list[PeerSight]]:
+        """What nodes report about their peers, read now; without those that do not answer."""
+        listed = list(members)
+        found = await asyncio.gather(*map(self._sights, listed))
+        return {
+            member.name: sights
+            for member, sights in zip(listed, found, strict=True)
+            if sights is not None
+        }
+
+    async def _sights(self, member: Member) -> list[PeerSight] | None:
+        try:
+            data, encoding = await within(self._read(member), SECONDS)
+            text = decompressed(data, encoding, MAX_BYTES).decode("utf-8")
+            return await asyncio.to_thread(peer_sights.parse, text, member.name)
+        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            log.info("%s: /metrics: %s", member.name, str(error)[:200] or type(error).__name__)
+            return None
 
     async def refresh(self) -> None:
         """Read the authority and the password where they have changed. Raises ProbeError."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nodevitals.checks.deadlines import within
@@ -18,6 +19,7 @@ from nodevitals.linux.host import Clock
 from nodevitals_hub import families
 from nodevitals_hub.alerting.servers import Servers
 from nodevitals_hub.checks.newest import Sample
+from nodevitals_hub.isolation import isolation_acts as acts
 from nodevitals_hub.isolation.decisions import may_act
 from nodevitals_hub.isolation.fault_queries import FaultQueries
 from nodevitals_hub.isolation.faults import Seen
@@ -29,6 +31,8 @@ from nodevitals_hub.isolation.isolation_work import (
     Work,
     scheduler_of,
 )
+from nodevitals_hub.isolation.observers import Observers
+from nodevitals_hub.isolation.recovery import unconfirmed
 from nodevitals_hub.isolation.return_checks import ReturnChecks
 from nodevitals_hub.isolation.schedulers.schedulers import Scheduler, SchedulerError
 from nodevitals_hub.records import OPEN_STATES, Isolation
@@ -62,6 +66,7 @@ class Isolations:
         self._clock = clock or Clock()
         self.book = Book(hub, self._clock)
         self.queries = FaultQueries(hub, servers, self._clock)
+        self._observers = Observers(hub, servers, self.book)
         test = test or ReturnChecks(hub, servers, self.book).test
         self._work = Work(self.book, self._clock, test)
         self.repairs = Repairs(hub, self.book, self._clock)
@@ -170,7 +175,8 @@ class Isolations:
             if isolation.id in pending
             and may_act(isolation, seen, members, settings, self.book.ledger)
         ]
-        await self._work.isolate(scheduler, allowed)
+        confirmed = await self._confirmed(allowed, seen, settings)
+        await self._work.isolate(scheduler, confirmed)
         if settings.dry_run:
             self._work.test(())
             return
@@ -197,6 +203,25 @@ class Isolations:
         self._work.test(
             [isolation for isolation in own if isolation.state == "testing" and isolation in idle]
         )
+
+    async def _confirmed(
+        self, isolations: Sequence[Isolation], seen: Seen, settings: OutOfServiceSettings
+    ) -> list[Isolation]:
+        """Of these, those that other nodes confirm now, where they must."""
+        confirmed = []
+        for isolation in isolations:
+            faults = unconfirmed(isolation, seen, settings)
+            if settings.recovery is None or not faults:
+                confirmed.append(isolation)
+                continue
+            verdict = await self._observers.confirmed(isolation, faults, settings.recovery)
+            asked = partial(
+                acts.asked_others, ok=verdict.ok, text=verdict.text, now=self._clock.time()
+            )
+            after = await self.book.change(isolation.id, asked)
+            if verdict.ok and after is not None:
+                confirmed.append(after)
+        return confirmed
 
     async def _scheduler(self, settings: OutOfServiceSettings) -> Scheduler:
         if self._used is None or self._used[0] != settings:

@@ -16,6 +16,7 @@ from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.isolation.faults import Seen
 from nodevitals_hub.isolation.isolation_states import chosen
 from nodevitals_hub.isolation.ledger import Ledger
+from nodevitals_hub.isolation.recovery import takes_out
 from nodevitals_hub.records import Fault, Isolation
 from nodevitals_hub.repair.repair_records import RUNNING_STATES, Repair, RepairState, Target
 from nodevitals_hub.settings.repairs import RepairSettings
@@ -54,7 +55,7 @@ class View(NamedTuple):
             fault
             for fault in self.seen.faults
             if fault.identity in own
-            and fault.service in self.settings.services
+            and takes_out(fault, self.settings)
             and repair.action in (None, fault.action)
             and (not repair.faults or fault.fault in repair.faults)
         ]

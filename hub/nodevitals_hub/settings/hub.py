@@ -245,6 +245,9 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             yield from self.out_of_service.problems()
             if self.prometheus is None:
                 yield Problem("out_of_service", "needs the section prometheus")
+            if self.out_of_service.recovery is not None and self.agents is None:
+                text = "needs the section agents: other nodes are asked through it"
+                yield Problem("out_of_service.recovery", text)
 
     def _schedule_problems(self) -> Iterator[Problem]:
         for name, schedule in self.schedules.items():

@@ -208,6 +208,21 @@ class ReturnSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A node that fails again so soon after its return is kept out until a person returns it."""
 
 
+RecoverableFault = Literal["peer_unreachable", "node_reaches_nobody", "node_fabric_unreachable"]
+
+
+class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Faults of logins and connections, which concern two nodes or more
+    (isolation/recovery.py). Needs `agents`.
+    """
+
+    faults: Annotated[tuple[RecoverableFault, ...], msgspec.Meta(min_length=1)]
+    """Those that take a node out of service as well, once other nodes confirm that it is this node.
+    Example: `[peer_unreachable]`"""
+    observers: Annotated[int, msgspec.Meta(ge=2, le=16)] = 3
+    """Other nodes that must confirm it: their agents are asked directly before the act."""
+
+
 class OutOfServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Nodes taken out of service for confirmed faults (isolations.py). Needs `prometheus`."""
 
@@ -220,6 +235,8 @@ class OutOfServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     """Decide, log and count, and change nothing."""
     services: Annotated[tuple[Service, ...], msgspec.Meta(min_length=1)] = ("drain_now",)
     """Which confirmed faults."""
+    recovery: RecoverySettings | None = None
+    """Faults of logins and connections; without it, these take no node out of service."""
     grace: Seconds = 60.0
     """Time that a fault must last before its node is taken out."""
     every: Seconds = 15.0
@@ -241,6 +258,11 @@ class OutOfServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     """The way back to service."""
     repairs: tuple[RepairSettings, ...] = ()
     """What is started on a node out of service, once; by default nothing."""
+
+    @property
+    def recoverable(self) -> tuple[str, ...]:
+        """The faults that other nodes must confirm."""
+        return () if self.recovery is None else self.recovery.faults
 
     def problems(self) -> Iterator[Problem]:
         """Report what does not fit together."""
