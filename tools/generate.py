@@ -173,6 +173,7 @@ def faults() -> tuple[dict[Path, str], list[str]]:
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     from tools.alert_waits import waits_json, waits_template
     from tools.chinese_words import chinese_json, chinese_template
+    from tools.fault_services import services_json
     from tools.preflight_rows import preflight_json
     from tools.registry import RegistryError, problems, read_registry
     from tools.rule_text import rule_files, threshold_test
@@ -191,6 +192,7 @@ def faults() -> tuple[dict[Path, str], list[str]]:
         ROOT / "rules/tests/thresholds-missing.yaml": threshold_test(registry),
         HUB_TEXTS / "words_zh.json": chinese_json(registry),
         HUB_TEXTS / "waits.json": waits_json(registry),
+        ROOT / "hub/nodevitals_hub/repair/startable.json": services_json(registry),
         ROOT / "exporter/nodevitals/commands/preflight/defects.json": defects,
         english: waits_template(registry, english.read_text()),
         chinese: chinese_template(registry, chinese.read_text()),

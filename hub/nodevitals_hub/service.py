@@ -25,7 +25,7 @@ from nodevitals_hub.context import Hub
 from nodevitals_hub.launch.kind_runner import KindRunner
 from nodevitals_hub.notify.channels import channel_check
 from nodevitals_hub.parts import Parts, Work
-from nodevitals_hub.repair import repair_plan
+from nodevitals_hub.repair import repair_plan, startable
 from nodevitals_hub.settings.hub import HubSettings
 from nodevitals_hub.store.check_store import Store, StoreError
 from nodevitals_hub.web.server import WebServer
@@ -44,11 +44,15 @@ def load(path: str | None) -> HubSettings:
 
 
 def check(path: str | None) -> tuple[HubSettings, list[Problem]]:
-    """The settings of `load`, and warnings about files and programs that are not here. A hub does
-    not look for them at its start: one may be on a file system that does not answer.
+    """The settings of `load`, and warnings: of files and programs that are not here, and of repairs
+    that may not start. A hub does not look for files at its start: one may be on a file system that
+    does not answer.
     """
     settings, document = _read(path)
-    return settings, document.placed(missing(document.values(), HubSettings))
+    found = list(missing(document.values(), HubSettings))
+    if settings.out_of_service is not None:
+        found += startable.warnings(settings.out_of_service)
+    return settings, document.placed(found)
 
 
 def _read(path: str | None) -> tuple[HubSettings, SettingsDocument]:
@@ -71,6 +75,7 @@ def _file_problems(settings: HubSettings) -> Iterator[Problem]:
     if settings.out_of_service is not None:
         repairs = settings.out_of_service.repairs
         yield from repair_plan.file_problems(repairs, "out_of_service.repairs")
+        yield from startable.problems(settings.out_of_service)
 
 
 def default_runner(settings: HubSettings, members: Members) -> Runner:

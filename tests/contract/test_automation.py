@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from nodevitals.commands.rules.expression import selectors
+from nodevitals_hub.repair import startable
 from testbed.node import ROOT
 from testbed.servers import BINARIES
 
@@ -124,6 +125,15 @@ def test_every_fault_with_an_alert_is_tested_with_its_labels() -> None:
     missing = faults_with_an_alert() - {fault for fault, _, _ in ALERTS}
     assert not missing, "no rule test expects an alert on these faults"
     assert len(ALERTS) >= 50
+
+
+@pytest.mark.parametrize("labels", ALERTS.values(), ids=lambda labels: labels["alertname"])
+def test_the_hub_knows_what_each_fault_takes_from_its_node(labels: Labels) -> None:
+    """A repair for a fault that takes nothing never starts: repair/startable.py refuses it."""
+    known = startable._SHIPPED[labels["fault"]]
+    service, action = response(labels)
+    assert service in known.services[action]
+    assert service in known.possible[action]
 
 
 # Recorded without a job, and read by what acts: a pod can expose them with a job only.

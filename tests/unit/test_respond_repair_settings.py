@@ -10,7 +10,7 @@ import yaml
 
 from nodevitals.commands.cli import main
 from nodevitals.document import DocumentError, Problem
-from nodevitals_hub.service import load
+from nodevitals_hub.service import check, load
 from testbed.repairs import RESET_JOB
 
 COMMAND = {"name": "ticket", "action": "replace", "command": ["/bin/ticket", "{node}"]}
@@ -18,13 +18,16 @@ JOB = {"name": "reset-gpu", "action": "reset_device"}
 PLACE = "out_of_service.repairs[0]"
 
 
-def file_of(folder: Path, *repairs: dict[str, Any], scheduler: str = "kubernetes") -> Path:
-    """A file of the hub with these repairs."""
+def file_of(
+    folder: Path, *repairs: dict[str, Any], scheduler: str = "kubernetes", **more: Any
+) -> Path:
+    """A file of the hub with these repairs, and `more` in their section."""
     file = folder / "hub.yaml"
     section: dict[str, Any] = {
         "scheduler": scheduler,
         "where": [{"pool": "a"}],
         "repairs": list(repairs),
+        **more,
     }
     if scheduler == "command":
         section["command"] = {name: ["/bin/x"] for name in ("isolate", "restore", "status")}
@@ -100,6 +103,115 @@ def test_a_scheduler_that_does_not_say_what_runs(tmp_path: Path) -> None:
     assert problems(file_of(tmp_path, {**COMMAND, "when_empty": False}, scheduler="command")) == []
     [found] = problems(file_of(tmp_path, COMMAND, scheduler="command"))
     assert "when_empty: false" in found
+
+
+IDLE: dict[str, Any] = {"services": ["drain_now", "drain_when_idle"]}
+RECOVERY: dict[str, Any] = {"recovery": {"faults": ["peer_unreachable"]}}
+SSHD = {"name": "sshd", "command": ["/bin/restart-sshd", "{node}"], "faults": ["peer_unreachable"]}
+
+
+@pytest.mark.parametrize(
+    ("entry", "more", "place", "words"),
+    [
+        (
+            SSHD,
+            {},
+            "faults[0]",
+            (
+                "peer_unreachable takes no node out of service (scope fleet, severity warning, "
+                "action investigate): add it to out_of_service.recovery.faults"
+            ),
+        ),
+        (
+            SSHD | {"faults": ["nvidia_xid", "node_reaches_nobody"]},
+            {},
+            "faults[1]",
+            (
+                "node_reaches_nobody takes no node out of service (scope node, severity warning, "
+                "action investigate): add it to out_of_service.recovery.faults"
+            ),
+        ),
+        (
+            SSHD | {"faults": ["service_down"]},
+            {},
+            "faults[0]",
+            (
+                "service_down takes no node out of service (scope node, severity warning, "
+                "action investigate): add drain_when_idle to out_of_service.services, or remove it"
+            ),
+        ),
+        (
+            SSHD | {"faults": ["accelerators_missing"]},
+            {},
+            "faults[0]",
+            (
+                "accelerators_missing takes no node out of service (scope node, severity critical, "
+                "action reboot_node): add drain_when_idle to out_of_service.services, or remove it"
+            ),
+        ),
+        (
+            SSHD | {"faults": ["collective_failed"]},
+            IDLE,
+            "faults[0]",
+            (
+                "collective_failed takes no node out of service (scope fleet, severity warning, "
+                "action investigate): remove it"
+            ),
+        ),
+        (
+            SSHD | {"faults": ["peer_unreachable"], "action": "replace"},
+            {},
+            "faults[0]",
+            "peer_unreachable never has the action replace: remove one of both",
+        ),
+        (
+            COMMAND | {"action": "restart_app"},
+            {"services": ["drain_when_idle"]},
+            "",
+            "",
+        ),
+        (
+            {"name": "app", "command": ["/bin/x"], "action": "restart_app"},
+            {},
+            "action",
+            (
+                "no fault with the action restart_app has the service drain_now: add "
+                "drain_when_idle to out_of_service.services, or remove it"
+            ),
+        ),
+        (SSHD | {"faults": ["accelerators_missing"]}, IDLE, "", ""),
+        (SSHD | {"faults": ["a_fault_of_the_site"]}, {}, "", ""),
+    ],
+)
+def test_a_repair_that_can_never_start_is_an_error(
+    tmp_path: Path, entry: dict[str, Any], more: dict[str, Any], place: str, words: str
+) -> None:
+    """With the reason, and what to write."""
+    found = problems(file_of(tmp_path, entry, **more))
+    assert found == ([f"{PLACE}.{place}: {words}"] if words else [])
+
+
+def test_with_a_recovery_it_may_start(tmp_path: Path) -> None:
+    file = file_of(tmp_path, SSHD, **RECOVERY)
+    assert problems(file) == [
+        "out_of_service.recovery: needs the section agents: other nodes are asked through it"
+    ]
+    with open(file, "a") as text:
+        text.write("agents: {token_file: /etc/none}\n")
+    assert not any("out_of_service" in one for one in problems(file))
+
+
+def test_a_severity_of_the_site_is_a_warning_only(tmp_path: Path) -> None:
+    """Critical, service_down is drain_when_idle."""
+    file = file_of(tmp_path, SSHD | {"faults": ["service_down"]}, **IDLE)
+    assert problems(file) == []
+    found = [str(one) for one in check(str(file))[1]]
+    assert [one for one in found if "faults" in one] == [
+        (
+            f"{PLACE}.faults[0]: service_down starts it only where your rules have another "
+            "severity (shipped: scope node, severity warning, action investigate)"
+        )
+    ]
 
 
 @pytest.mark.parametrize(
