@@ -47,6 +47,8 @@ class Seeing(Runner):
         self.failing: dict[str, set[str]] = {}
         """Who does not reach a node."""
         self.silent: set[str] = set()
+        self.units: dict[str, bool] = {}
+        """Which units run, on each node."""
         self.asked: list[tuple[str, ...]] = []
 
     async def sights(self, nodes: Sequence[str]) -> Sights:
@@ -58,6 +60,7 @@ class Seeing(Runner):
                 for peer in NODES
                 if peer != name
             ]
+            + [PeerSight("units", unit, runs) for unit, runs in self.units.items()]
             for name in nodes
             if name not in self.silent
         }
@@ -102,7 +105,6 @@ def test_a_report_that_too_few_nodes_confirm_takes_no_node_out(
             text = f"of 7 other nodes, {len(failing)} do not reach gpu-1"
             assert isolation.reason.startswith(f"not yet out of service, not confirmed: {text}")
             assert texts(isolation).count(isolation.reason) == 1
-            assert SUSPECT not in {name for asked in seeing(found).asked for name in asked}
             found.prometheus.reported = set()
             await found.rounds(30)
             assert (await newest(found)).state == "ended"
@@ -204,6 +206,37 @@ def test_another_fault_of_the_node_needs_no_other_nodes(tmp_path: Path) -> None:
             await found.rounds(120, (SUSPECT, "nvidia_xid"))
             assert (await newest(found)).acted is not None
             assert seeing(found).asked == []
+
+    run(steps())
+
+
+def test_a_unit_that_its_own_agent_reports_as_down(tmp_path: Path) -> None:
+    """The repair gets its name; the node returns once the unit runs."""
+    ticket = Ticket(tmp_path)
+    entry = ticket.entry("{node}", "{device_id}", name="unit", action=None, faults=["service_down"])
+    recovery = {"faults": ["service_down"]}
+
+    async def steps() -> None:
+        async with hub(tmp_path, entry, recovery=recovery, back={"enabled": True}) as found:
+            seeing(found).units = {"ssh.service": True}
+            found.prometheus.reported = {(SUSPECT, "service_down")}
+            await found.rounds(120)
+            isolation = await newest(found)
+            assert isolation.acted is None
+            assert isolation.reason.endswith("not confirmed: ssh.service runs on gpu-1")
+            seeing(found).units = {"ssh.service": False}
+            for _ in range(500):
+                await found.rounds(15)
+                repairs = await repairs_of(found)
+                if repairs and repairs[0].state == "succeeded":
+                    break
+                await asyncio.sleep(0.02)
+            assert ticket.calls() == [[SUSPECT, "ssh.service"]]
+            found.prometheus.reported = set()
+            await found.rounds(1200)
+            await asyncio.sleep(0.1)
+            text = "its checks told nothing, tried again: ssh.service does not run on gpu-1"
+            assert (await newest(found)).reason == text
 
     run(steps())
 

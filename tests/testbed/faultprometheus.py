@@ -85,6 +85,7 @@ class FaultPrometheus(VectorPrometheus):
         for node, name in sorted(self.reported):
             of_peer = {"peer": node, "port": "22", "protocol": "ssh"}
             where = of_peer if name == "peer_unreachable" else {"instance": f"{node}:9855"}
+            where |= {"unit": "ssh.service"} if name == "service_down" else {}
             more = {"fault": name, "severity": "warning", "action": "investigate"}
             rows.append({PART: "reported", **where, **more})
         rows += [{PART: "incident", "kind": "node"}] if self.incident else []

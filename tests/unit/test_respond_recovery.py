@@ -85,7 +85,29 @@ def test_fewer_reports_than_needed_never_confirm(
     assert verdict.ok is not True or (failing >= observers and failing > reaching)
 
 
+@pytest.mark.parametrize(
+    ("runs", "ok", "words"),
+    [
+        (False, True, "ssh.service does not run on gpu-1"),
+        (True, False, "ssh.service runs on gpu-1"),
+        (None, None, "the agent of gpu-1 says nothing about ssh.service"),
+    ],
+)
+def test_of_its_units_a_nodes_own_agent_knows(
+    runs: bool | None, ok: bool | None, words: str
+) -> None:
+    fault = Fault(
+        node="gpu-1", fault="service_down", device_id="ssh.service", service="drain_when_idle"
+    )
+    down = [PeerSight("units", "ssh.service", False)]
+    own = [] if runs is None else [PeerSight("units", "ssh.service", runs)]
+    seen = {"gpu-1": own, "gpu-2": down, "gpu-3": down, "gpu-4": down}
+    assert confirmed("gpu-1", [fault], seen, observers=3) == (ok, words, "")
+    assert reached("gpu-1", [fault], seen, 3).ok is (True if runs else None)
+
+
 EXPOSED = """\
+nodevitals_services_unit_active{unit="ssh.service"} 0
 # HELP nodevitals_peer_reachable Whether
 # TYPE nodevitals_peer_reachable gauge
 nodevitals_peer_reachable{peer="gpu-1",port="22",protocol="ssh"} 0
@@ -105,6 +127,7 @@ def test_sights_are_read_from_an_agents_metrics() -> None:
         PeerSight("peers", "gpu-3", True),
         PeerSight("fabric", "gpu-1", False, "timeout"),
         PeerSight("fabric", "gpu-3", True),
+        PeerSight("units", "ssh.service", False),
     ]
 
 

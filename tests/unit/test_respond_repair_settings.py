@@ -132,11 +132,11 @@ SSHD = {"name": "sshd", "command": ["/bin/restart-sshd", "{node}"], "faults": ["
             ),
         ),
         (
-            SSHD | {"faults": ["service_down"]},
+            SSHD | {"faults": ["latency_high"]},
             {},
             "faults[0]",
             (
-                "service_down takes no node out of service (scope node, severity warning, "
+                "latency_high takes no node out of service (scope node, severity warning, "
                 "action investigate): add drain_when_idle to out_of_service.services, or remove it"
             ),
         ),
@@ -202,13 +202,13 @@ def test_with_a_recovery_it_may_start(tmp_path: Path) -> None:
 
 
 def test_a_severity_of_the_site_is_a_warning_only(tmp_path: Path) -> None:
-    """Critical, service_down is drain_when_idle."""
-    file = file_of(tmp_path, SSHD | {"faults": ["service_down"]}, **IDLE)
+    """Critical, latency_high is drain_when_idle."""
+    file = file_of(tmp_path, SSHD | {"faults": ["latency_high"]}, **IDLE)
     assert problems(file) == []
     found = [str(one) for one in check(str(file))[1]]
     assert [one for one in found if "faults" in one] == [
         (
-            f"{PLACE}.faults[0]: service_down starts it only where your rules have another "
+            f"{PLACE}.faults[0]: latency_high starts it only where your rules have another "
             "severity (shipped: scope node, severity warning, action investigate)"
         )
     ]

@@ -1,4 +1,5 @@
-"""What a node's agent exposes about its peers: which it reaches, by its probes peers and fabric.
+"""What a node's agent exposes about its peers and its units: which it reaches, and which run, by
+its probes peers, fabric and services.
 
 In: an exposition, not trusted. Out: sights, bounded in number and characters. Pure.
 """
@@ -11,19 +12,24 @@ from typing import Literal, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-Plane = Literal["peers", "fabric"]
+Plane = Literal["peers", "fabric", "units"]
 
 MAX_SAMPLES = 20_000
 MAX_CHARACTERS = 64
+MAX_UNIT = 256
+"""As systemd's own limit for the name of a unit."""
 _REACHABLE, _FAILURE = "nodevitals_peer_reachable", "nodevitals_peer_failure"
 _FABRIC_FAILURE = "nodevitals_fabric_failure"
+_UNIT = "nodevitals_services_unit_active"
 _FABRIC_SUCCESS = ("nodevitals_fabric_bandwidth_bytes_per_second", "nodevitals_fabric_latency_")
 # Those of rules/fabric.yaml: of a node or the network, and not of the test itself.
 _FABRIC_REASONS = ("unreachable", "timeout", "no_device", "port_down", "no_gid")
 
 
 class PeerSight(NamedTuple):
-    """What one node reports about another; `reason` where it does not reach it."""
+    """What one node reports about another, or about one of its units; `reason` where it does not
+    reach it.
+    """
 
     plane: Plane
     peer: str
@@ -37,13 +43,18 @@ Sights = Mapping[str, Sequence[PeerSight]]
 
 def parse(text: str, own: str) -> list[PeerSight]:
     """The sights of a node, whose name on the lists is `own`. Raises ValueError."""
-    prefixes = (_REACHABLE, _FAILURE, _FABRIC_FAILURE, *_FABRIC_SUCCESS)
+    prefixes = (_REACHABLE, _FAILURE, _FABRIC_FAILURE, _UNIT, *_FABRIC_SUCCESS)
     lines = [line for line in text.split("\n") if line.startswith(prefixes)]
     if len(lines) > MAX_SAMPLES:
         raise ValueError(f"over {MAX_SAMPLES} samples of peers")
     families = text_string_to_metric_families("\n".join(lines) + "\n")
     samples = [sample for family in families for sample in family.samples]
-    return [*_peers(samples), *_fabric(samples, own)]
+    units = [
+        PeerSight("units", _cut(sample, "unit", MAX_UNIT), sample.value == 1.0)
+        for sample in samples
+        if sample.name == _UNIT
+    ]
+    return [*_peers(samples), *_fabric(samples, own), *units]
 
 
 def _peers(samples: Iterable[Sample]) -> Iterable[PeerSight]:
@@ -71,5 +82,5 @@ def _target(sample: Sample) -> tuple[str, ...]:
     return tuple(sample.labels.get(name, "") for name in ("peer", "port", "protocol"))
 
 
-def _cut(sample: Sample, name: str) -> str:
-    return sample.labels.get(name, "")[:MAX_CHARACTERS]
+def _cut(sample: Sample, name: str, most: int = MAX_CHARACTERS) -> str:
+    return sample.labels.get(name, "")[:most]

@@ -258,7 +258,7 @@ def _reported(
         fault = Fault(
             node=node,
             fault=labels.get("fault", ""),
-            device_id=port if peer else "",
+            device_id=port or labels.get("unit", ""),
             component=labels.get("component", ""),
             severity=labels.get("severity", ""),
             service="drain_when_idle",

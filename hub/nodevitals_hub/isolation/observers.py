@@ -1,7 +1,7 @@
 """Asks other nodes whether they reach a node: their agents, directly, and not Prometheus.
 
-In: an isolation for faults of logins or connections. Out: a verdict. Asked are nodes that test this
-one, have no such fault themselves, and are in service.
+In: an isolation for faults of logins, connections or services. Out: a verdict. Asked are nodes that
+test this one and have no isolation themselves, and the node itself, about its units.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Observers:
         out = {other.node for other in self._book.open.values()}
         names = sorted(name for name in testers if name is not None and name not in out)
         random.Random(isolation.id).shuffle(names)  # no secret
-        sights: Sights = await self._hub.checks.sights(names[:MAX_ASKED])
+        sights: Sights = await self._hub.checks.sights([isolation.node, *names[:MAX_ASKED]])
         return sights
 
 

@@ -2,7 +2,7 @@
 
 In: for each observer, which peers it reaches. Out: a verdict with its reason. Pure. One report
 about another node decides nothing: several observers must agree, and each must reach most of its
-other peers, as the fault would otherwise be its own.
+other peers, as the fault would otherwise be its own. Of its units, a node's own agent knows.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ def confirmed(node: str, faults: Sequence[Fault], sights: Sights, observers: int
 
 
 def _confirmed(node: str, fault: Fault, sights: Sights, observers: int) -> Verdict:
+    if fault.fault == "service_down":
+        runs = _runs(node, fault, sights)
+        return Verdict(None if runs is None else not runs, _of_unit(node, fault, runs))
     fit = _fit(node, _on(_plane(fault), sights))
     if len(fit) < observers:
         return Verdict(None, _too_few(fit, observers))
@@ -64,13 +67,32 @@ def _confirmed(node: str, fault: Fault, sights: Sights, observers: int) -> Verdi
 def reached(node: str, faults: Sequence[Fault], sights: Sights, observers: int) -> Verdict:
     """Whether other nodes reach a node again; None where they do not, which may pass."""
     text = ""
-    for plane in sorted({_plane(fault) for fault in faults}):
+    units = [fault for fault in faults if fault.fault == "service_down"]
+    for fault in units:
+        runs = _runs(node, fault, sights)
+        text = _of_unit(node, fault, runs)
+        if not runs:
+            return Verdict(None, text)
+    for plane in sorted({_plane(fault) for fault in faults if fault not in units}):
         fit = _fit(node, _on(plane, sights))
         reaching, failing = _split(node, fit)
         text = _named(node, reaching, failing) if reaching or failing else _too_few(fit, observers)
         if len(reaching) < observers or len(failing) >= len(reaching):
             return Verdict(None, text)
     return Verdict(True, text)
+
+
+def _runs(node: str, fault: Fault, sights: Sights) -> bool | None:
+    """Whether the unit of a fault runs, as its node's own agent says; None where it does not."""
+    own = (one for one in sights.get(node, ()) if one.plane == "units")
+    return next((one.reached for one in own if one.peer == fault.device_id), None)
+
+
+def _of_unit(node: str, fault: Fault, runs: bool | None) -> str:
+    unit = fault.device_id
+    if runs is None:
+        return f"the agent of {node} says nothing about {unit}"
+    return f"{unit} {'runs' if runs else 'does not run'} on {node}"
 
 
 def _plane(fault: Fault) -> Plane:

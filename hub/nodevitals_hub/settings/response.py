@@ -208,17 +208,17 @@ class ReturnSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A node that fails again so soon after its return is kept out until a person returns it."""
 
 
-RecoverableFault = Literal["peer_unreachable", "node_reaches_nobody", "node_fabric_unreachable"]
+RecoverableFault = Literal[
+    "peer_unreachable", "node_reaches_nobody", "node_fabric_unreachable", "service_down"
+]
 
 
 class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Faults of logins and connections, which concern two nodes or more
-    (isolation/recovery.py). Needs `agents`.
-    """
+    """Faults of logins, connections and services (isolation/recovery.py). Needs `agents`."""
 
     faults: Annotated[tuple[RecoverableFault, ...], msgspec.Meta(min_length=1)]
-    """Those that take a node out of service as well, once other nodes confirm that it is this node.
-    Example: `[peer_unreachable]`"""
+    """Those that take a node out of service as well, once other nodes confirm that it is this node;
+    service_down, once its agent says so. Example: `[peer_unreachable]`"""
     observers: Annotated[int, msgspec.Meta(ge=2, le=16)] = 3
     """Other nodes that must confirm it: their agents are asked directly before the act."""
 
@@ -236,7 +236,7 @@ class OutOfServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     services: Annotated[tuple[Service, ...], msgspec.Meta(min_length=1)] = ("drain_now",)
     """Which confirmed faults."""
     recovery: RecoverySettings | None = None
-    """Faults of logins and connections; without it, these take no node out of service."""
+    """Faults of logins, connections and services; without it, these take no node out of service."""
     grace: Seconds = 60.0
     """Time that a fault must last before its node is taken out."""
     every: Seconds = 15.0
