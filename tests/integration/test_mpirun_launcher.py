@@ -50,7 +50,7 @@ SWEEP = TestRequest(
     environment={"NCCL_ALGO": "Ring"},
     mca={"pml": "ob1"},
 )
-TOOL = ("-b", "8", "-e", "8192", "-f", "2", "-g", "1", "-n", "40", "-w", "5", "-c", "1")
+TOOL = ("-b", "8", "-e", "8K", "-f", "2", "-g", "1", "-n", "40", "-w", "5", "-c", "1")
 EXPECTED: dict[str, object] = {
     "environment": {
         "NCCL_DEBUG": "WARN",
@@ -127,13 +127,17 @@ def test_stand_in_refuses_another_argument(
     assert "mpirun: expected" in found.reports[0].message
 
 
-def test_hccl_is_started_by_mpich(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = ["all_gather_test", "-b", "4096", "-e", "16384", "-f", "2", "-d", "fp32"]
+@pytest.mark.parametrize("mpi", ["mpich", "open_mpi"])
+def test_hccl_is_started_by_the_mpirun_that_is_there(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, mpi: str
+) -> None:
+    tool = ["all_gather_test", "-p", "8", "-b", "4K", "-e", "16K", "-f", "2", "-d", "fp32"]
     expected = {
         "environment": {"HCCL_RDMA_QPS_PER_CONNECTION": "8", "HCCL_RDMA_TC": "132"},
         "mca": {},
-        "tool": [*tool, "-n", "20", "-w", "5", "-c", "1", "-p", "8"],
+        "tool": [*tool, "-n", "20", "-w", "5", "-c", "1"],
     }
+    monkeypatch.setenv("FAKE_COLLECTIVE_MPI", mpi)
     monkeypatch.setenv("FAKE_COLLECTIVE_EXPECT", json.dumps(expected))
     request = TestRequest(
         tool="hccl",
@@ -145,6 +149,46 @@ def test_hccl_is_started_by_mpich(nodes: Nodes, monkeypatch: pytest.MonkeyPatch)
     found = run(of_request(request, NAMES))
     assert found.reason is None, found
     assert len(found.reports) == 3
+    assert ("MPICH" in found.versions) == (mpi == "mpich")
+
+
+def test_nccl_is_started_by_mpich_as_well(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_COLLECTIVE_MPI", "mpich")
+    found = run(of_request(TestRequest(tool="nccl", devices_per_process=4), NAMES))
+    assert found.reason is None, found
+    words = found.raw.splitlines()[0].split()
+    assert words[:6] == ["$", "mpirun", "-hosts", "127.0.0.2:2,127.0.0.3:2", "-n", "4"]
+
+
+def test_parameters_of_the_other_mpi_are_refused(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    semicolon = {"HCCL_ALGO": "level0:NA;level1:ring"}
+    for kind, test, text in (
+        ("mpich", TestRequest(mca={"pml": "ob1"}), "these are Open MPI's: remove it"),
+        ("open_mpi", TestRequest(tool="hccl", environment=semicolon), "no value with a semicolon"),
+    ):
+        monkeypatch.setenv("FAKE_COLLECTIVE_MPI", kind)
+        found = run(of_request(test, NAMES))
+        assert found.reason == "harness"
+        assert text in found.reports[0].message
+    monkeypatch.setenv("FAKE_COLLECTIVE_MPI", "mpich")
+    assert run(of_request(TestRequest(tool="hccl", environment=semicolon), NAMES)).reason is None
+
+
+def test_sizes_are_reported_while_the_collective_runs(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_COLLECTIVE_PAUSE", "0.5")
+    monkeypatch.setattr(mpirun, "PROGRESS_SECONDS", 0.05)
+    seen: list[int] = []
+    wanted = of_request(TestRequest(tool="nccl", sizes="1KiB,3KiB,6KiB,12KiB"), NAMES)
+    found = asyncio.run(
+        MpirunLauncher().run(wanted, NAME, 60, lambda reports: seen.append(len(reports)))
+    )
+    assert [report.outcome for report in found.reports] == ["ok"] * 4
+    assert seen == sorted(seen)
+    assert {2, 3} <= set(seen), "the rows of a sweep that has not ended, after those of the first"
 
 
 def test_sizes_without_a_common_factor_take_several_runs(nodes: Nodes) -> None:

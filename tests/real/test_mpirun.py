@@ -1,5 +1,6 @@
-"""Open MPI itself, started by the product's launcher: it takes every argument, or the message says
-why not; and the stand-in of other tests refuses what it refuses.
+"""Open MPI and MPICH themselves, started by the product's launcher: they take every
+argument, or the message says why not; and the stand-in of other tests refuses what Open MPI
+refuses.
 
 The tool and ssh are stand-ins. mpirun starts the ranks of its own node itself, and those of another
 one by ssh.
@@ -16,11 +17,13 @@ import pytest
 from msgspec.structs import replace
 
 from nodevitals.checks.launchers.launcher import Launched
+from nodevitals.checks.launchers.mpi import of_version
 from nodevitals.checks.launchers.mpirun import MpirunLauncher, argv
 from nodevitals.checks.model import TestRequest
 from nodevitals.checks.requests.collective import Sweep, of_request, versions
+from nodevitals.checks.requests.presets import PRESETS
 from nodevitals.probes.fabric.tools import nccl
-from testbed import mpi, openmpi, programs
+from testbed import mpi, mpich, openmpi, programs
 from testbed.ssh import Nodes
 
 NODE, OTHER = "localhost", "gpu-2"
@@ -142,6 +145,68 @@ def test_stand_in_answers_as_mpirun_does(nodes: Nodes, tmp_path: Path, words: li
     assert (fake.outcome, fake.reason) == (real.outcome, real.reason), answers
     assert fake.message == real.message
     assert (answers[0].returncode == 0) == (answers[1].returncode == 0) == (words == BASE)
+
+
+HCCL = TestRequest(
+    tool="hccl",
+    operation="all_reduce",
+    sizes="8KiB..64MiB x2",
+    data_type="fp32",
+    reduction="sum",
+    devices_per_node=2,
+    environment={"HCCL_ALGO": "level0:NA;level1:ring"},
+)
+
+
+@pytest.fixture
+def mpich_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    made = Nodes(tmp_path / "nodes")
+    made.add(NODE)
+    made.add(OTHER)
+    own = mpich.install(made.folder / "bin")
+    programs.install(own, "mpi", ["all_reduce_perf", "all_reduce_test"])
+    monkeypatch.setenv("PATH", f"{own}:{os.environ['PATH']}")
+    return made
+
+
+@pytest.mark.parametrize("user", ["", "kim"])
+def test_mpich_runs_the_preset_of_hccl(mpich_nodes: Nodes, user: str) -> None:
+    """On two nodes; each rank has the variable, also one with semicolons."""
+    recording = mpich_nodes.folder / "bin/recording"
+    recording.write_text(RECORDING.replace("OMPI_COMM_WORLD", "PMI").replace("_perf", "_test"))
+    recording.chmod(0o755)
+    wanted = replace(of_request(HCCL, [NODE, OTHER]), program=str(recording))
+    found = asyncio.run(MpirunLauncher(user).run(wanted, "run-1", 60))
+    assert found.reason is None, found.raw
+    assert len(found.reports) == 14
+    assert found.versions.keys() == {"MPICH"}
+    for rank in range(4):
+        lines = Path(f"{recording}.{rank}").read_text().splitlines()
+        assert {"HCCL_ALGO=level0:NA;level1:ring", "PMI_SIZE=4"} <= set(lines)
+
+
+def test_mpich_runs_nccl_tests(mpich_nodes: Nodes) -> None:
+    test = TestRequest(tool="nccl", sizes="1MiB", devices_per_node=4, devices_per_process=2)
+    found = asyncio.run(MpirunLauncher().run(of_request(test, [NODE]), "run-1", 60))
+    assert found.reason is None, found.raw
+
+
+def test_stand_in_has_the_version_of_mpich(mpich_nodes: Nodes) -> None:
+    text = subprocess.run(
+        [mpich_nodes.folder / "bin/mpirun", "--version"], capture_output=True, text=True, check=True
+    ).stdout
+    assert versions(text) == versions(mpi.MPICH)
+    assert of_version(text) == of_version(mpi.MPICH) == "mpich"
+
+
+def test_open_mpi_runs_the_preset_of_nccl(nodes: Nodes) -> None:
+    """One process per node; the preset's interface is the site's, and this machine has another."""
+    test = replace(PRESETS["nccl-all-reduce-roce"].test, sizes="32MiB..128MiB x2")
+    wanted = of_request(test, [NODE, OTHER])
+    wanted = replace(wanted, mca={**wanted.mca, "btl_tcp_if_include": "lo"})
+    found = asyncio.run(MpirunLauncher().run(wanted, "run-1", 60))
+    assert found.reason is None, found.raw
+    assert len(found.reports) == 3
 
 
 def test_stand_in_has_the_version_text_of_mpirun(nodes: Nodes) -> None:

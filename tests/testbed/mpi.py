@@ -1,4 +1,4 @@
-"""`mpirun`, Open MPI's or MPICH's by its flags, and the programs of collectives: they check their
+"""`mpirun`, Open MPI's or MPICH's, and the programs of collectives: they check their
 arguments and print what the real ones print, rank 0 with its prefix.
 
 FAKE_COLLECTIVE_SECONDS  duration of a collective
@@ -9,6 +9,8 @@ FAKE_COLLECTIVE_EXPECT   JSON: `environment`, `mca` and `tool` must be exactly t
 FAKE_COLLECTIVE_OUTPUT   a file that the tool prints instead, ending with FAKE_COLLECTIVE_STATUS
 FAKE_COLLECTIVE_SLOW     a device with 40 % of the rate of the others; four share the load
 FAKE_COLLECTIVE_FLOOD    number of megabytes that the tool prints before its results
+FAKE_COLLECTIVE_MPI      `mpich` for MPICH's mpirun; Open MPI's by default
+FAKE_COLLECTIVE_PAUSE    seconds between two rows of nccl-tests
 """
 
 from __future__ import annotations
@@ -27,13 +29,21 @@ from testbed import tooloutput
 
 PROGRAMS = (
     "mpirun",
-    *("all_reduce_perf", "alltoall_perf", "sendrecv_perf", "all_reduce_test", "all_gather_test"),
+    *("all_reduce_perf", "alltoall_perf", "sendrecv_perf", "reduce_perf", "gather_perf"),
+    *("all_reduce_test", "all_gather_test", "scatter_test"),
 )
 OPEN_MPI = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n"
+MPICH = """\
+HYDRA build details:
+    Version:                                 4.0.2
+    Release Date:                            Thu Apr  7 12:34:45 CDT 2022
+    Process Manager:                         pmi
+    Launchers available:                     ssh rsh fork slurm ll lsf sge manual persist
+"""
 # Number of values of the options that the product passes.
 OPTIONS = {
     **dict.fromkeys(("--allow-run-as-root", "--tag-output"), 0),
-    **dict.fromkeys(("--host", "-np", "--bind-to", "--timeout", "-x"), 1),
+    **dict.fromkeys(("--host", "-np", "--bind-to", "--map-by", "--timeout", "-x"), 1),
     "--mca": 2,
 }
 INTEGERS = ("-np", "--timeout")
@@ -74,10 +84,11 @@ MICROSECONDS = 2500.0
 
 def main(name: str) -> None:
     """Run as one of the programs."""
+    is_mpich = os.environ.get("FAKE_COLLECTIVE_MPI") == "mpich"
     if name == "mpirun" and sys.argv[1:] == ["--version"]:
-        print(OPEN_MPI, end="")
+        print(MPICH if is_mpich else OPEN_MPI, end="")
     elif name == "mpirun":
-        (_mpich if "-hosts" in sys.argv else _open_mpi)(sys.argv[1:])
+        (_mpich if is_mpich else _open_mpi)(sys.argv[1:])
     elif name.endswith("_perf"):
         _nccl(name)
     else:
@@ -90,6 +101,8 @@ def _open_mpi(words: list[str]) -> None:
         _framed(ROOT)
     if "--tag-output" not in found or found.get("--bind-to") != [["none"]]:
         _refuse(f"mpirun: output without prefixes, or ranks that are bound: {found}")
+    if found.get("--map-by") != [["slot"]]:
+        _refuse(f"mpirun: ranks in another order than the hosts: {found}")
     [[timeout]], [[hosts]], [[ranks]] = (found[name] for name in ("--timeout", "--host", "-np"))
     if int(timeout) < 1:
         _refuse(f"mpirun: no limit: {timeout}")
@@ -178,12 +191,13 @@ def _options(*flags: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for flag in flags:
         parser.add_argument(flag, required=True)
-    parser.add_argument("-f")
+    for flag in {"-f", "-d", "-o"} - set(flags):
+        parser.add_argument(flag)
     options = parser.parse_args()
     if (options.b == options.e) != (options.f is None):
         _refuse(f"a sweep from {options.b} to {options.e} by {options.f}")
-    if (options.w, options.c) != ("5", "1"):
-        _refuse("every result is checked, after 5 rounds without")
+    if options.c != "1":
+        _refuse("every result is checked")
     time.sleep(float(os.environ.get("FAKE_COLLECTIVE_SECONDS", "0")))
     for _ in range(int(os.environ.get("FAKE_COLLECTIVE_FLOOD", "0"))):
         sys.stdout.write(("x" * 1023 + "\n") * 1024)
@@ -196,25 +210,38 @@ def _options(*flags: str) -> argparse.Namespace:
     return options
 
 
+def _bytes(text: str) -> int:
+    """As both tools read a size."""
+    units = {"K": 10, "M": 20, "G": 30}
+    return int(text[:-1]) << units[text[-1]] if text[-1] in units else int(text)
+
+
 def _sizes(options: argparse.Namespace) -> list[int]:
-    sizes = [int(options.b)]
-    while options.f and sizes[-1] * int(options.f) <= int(options.e):
+    sizes = [_bytes(options.b)]
+    while options.f and sizes[-1] * int(options.f) <= _bytes(options.e):
         sizes.append(sizes[-1] * int(options.f))
     return sizes
 
 
 def _nccl(name: str) -> None:
     options = _options("-b", "-e", "-g", "-n", "-w", "-c")
-    if os.environ.get("OMPI_COMM_WORLD_RANK", "0") != "0":
+    if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")) != "0":
         return  # the first rank prints the results of all
-    ranks = int(os.environ["OMPI_COMM_WORLD_SIZE"])
+    processes = os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ["PMI_SIZE"]
+    ranks = int(processes) * int(options.g)
     share = (ranks - 1) / ranks
     operation = name.removesuffix("_perf")
-    factor = {"all_reduce": 2 * share, "sendrecv": 1.0}.get(operation, share)
+    whole = ("sendrecv", "broadcast", "reduce")
+    factor = 2 * share if operation == "all_reduce" else 1.0 if operation in whole else share
     wrong = os.environ.get("FAKE_COLLECTIVE_WRONG", "0")
-    rows = [tooloutput.nccl_row(size, _microseconds(), factor, wrong) for size in _sizes(options)]
     footer = "0 OK" if wrong == "0" else f"{wrong} FAILED"
-    print(tooloutput.nccl("".join(rows), operation, footer), end="")
+    before, _, after = tooloutput.nccl("|", operation, footer).partition("|")
+    print(before, end="", flush=True)
+    for size in _sizes(options):
+        row = tooloutput.nccl_row(size, _microseconds(), factor, wrong)
+        print(row, end="", flush=True)
+        time.sleep(float(os.environ.get("FAKE_COLLECTIVE_PAUSE", "0")))
+    print(after, end="")
 
 
 def _microseconds() -> float:
@@ -225,8 +252,10 @@ def _microseconds() -> float:
 
 
 def _hccl(name: str) -> None:
-    reduces = ("-o",) if name == "all_reduce_test" else ()
+    reduces = ("-o",) if name in ("all_reduce_test", "reduce_test", "reduce_scatter_test") else ()
     options = _options("-b", "-e", "-d", *reduces, "-n", "-w", "-c", "-p")
+    if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")) != "0":
+        return
     print(f"the minbytes is {options.b}, maxbytes is {options.e}, iters is 20, warmup_iters is 5")
     print("data_size(Bytes): |   avg_time(us): | alg_bandwidth(GB/s): | check_result:")
     for size in _sizes(options):

@@ -10,20 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodevitals.checks import CheckError
+from nodevitals.checks.launchers.mpi import Mpi
 from nodevitals.checks.launchers.mpirun import argv
-from nodevitals.checks.model import TestRequest
+from nodevitals.checks.model import CheckRequest, TestRequest
 from nodevitals.checks.processes import Excerpt
 from nodevitals.checks.requests.collective import (
     Collective,
     Sweep,
     environment,
+    finished,
     judge,
     of_request,
     sizes_of,
     sweeps,
+    tool_argv,
     verify,
     versions,
 )
+from nodevitals.checks.requests.parameters import checked
+from nodevitals.checks.requests.presets import PRESETS
 from testbed import tooloutput
 
 NODES = ("gpu-1", "gpu-2")
@@ -82,6 +87,16 @@ def test_tcp_is_no_way_out_where_rdma_was_asked_for() -> None:
         TestRequest(operation="../x"),
         TestRequest(device="mlx5_0;id"),
         TestRequest(sizes="8B..4B x2"),
+        TestRequest(data_type="fp32"),
+        TestRequest(tool="hccl", data_type="float"),
+        TestRequest(tool="hccl", data_type="uint8"),
+        TestRequest(data_type="half;id"),
+        TestRequest(reduction="id"),
+        TestRequest(tool="hccl", reduction="avg"),
+        TestRequest(operation="broadcast", reduction="sum"),
+        TestRequest(devices_per_node=8, devices_per_process=3),
+        TestRequest(tool="hccl", environment={"HCCL_ALGO": "level0:NA;id"}),
+        TestRequest(tool="hccl", operation="gather"),
     ],
 )
 def test_what_must_not_reach_a_command_line_is_refused(test: TestRequest) -> None:
@@ -97,6 +112,71 @@ def test_what_the_command_line_names_is_checked_as_well(changed: dict[str, Any])
     values: dict[str, Any] = {"backend": "nccl", "operation": "all_reduce", "nodes": NODES}
     with pytest.raises(CheckError):
         verify(Collective(**{**values, **changed}))
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        (
+            TestRequest(data_type="bfloat16", reduction="avg", warm_up_iterations=0),
+            "all_reduce_perf -b 1G -e 1G -g 1 -d bfloat16 -o avg -n 20 -w 0 -c 1",
+        ),
+        (
+            TestRequest(operation="reduce", sizes="8B..9KiB x3", devices_per_process=4),
+            "reduce_perf -b 8 -e 5832 -f 3 -g 4 -n 20 -w 5 -c 1",
+        ),
+        (
+            TestRequest(operation="hypercube", sizes="1MiB", iterations=100),
+            "hypercube_perf -b 1M -e 1M -g 1 -n 100 -w 5 -c 1",
+        ),
+        (
+            TestRequest(tool="hccl", operation="scatter", data_type="hif8", devices_per_node=4),
+            "scatter_test -p 4 -b 1G -e 1G -d hif8 -n 20 -w 5 -c 1",
+        ),
+        (
+            TestRequest(tool="hccl", operation="reduce", data_type="int8", reduction="max"),
+            "reduce_test -p 8 -b 1G -e 1G -d int8 -o max -n 20 -w 5 -c 1",
+        ),
+    ],
+)
+def test_parameters_reach_the_tool(test: TestRequest, words: str) -> None:
+    wanted = of_request(test, NODES)
+    assert " ".join(tool_argv(wanted, sweeps(wanted.sizes)[0])) == words
+
+
+def command(preset: str, mpi: Mpi) -> str:
+    """The command line of a preset on two nodes, without what ends it in time."""
+    request = checked(CheckRequest(kind="collective", preset=preset, nodes=NODES), PRESETS)
+    wanted = of_request(request.test, request.nodes)
+    [swept] = sweeps(wanted.sizes)
+    return " ".join(argv(wanted, swept, 60, mpi=mpi))
+
+
+def test_preset_of_nccl_is_what_operators_run() -> None:
+    """One process per node drives its eight GPUs."""
+    line = command("nccl-all-reduce-roce", "open_mpi")
+    assert "--host gpu-1:1,gpu-2:1 " in line
+    assert "-np 2 --bind-to none --map-by slot " in line
+    mca = "--mca coll_hcoll_enable 0 --mca pml ob1 --mca btl ^openib"
+    assert f"{mca} --mca btl_tcp_if_include bond0 " in line
+    assert " -x NCCL_IB_GID_INDEX=3 " in line
+    assert " all_reduce_perf -b 32M -e 8G -f 2 -g 8 " in line
+
+
+def test_preset_of_hccl_is_what_operators_run() -> None:
+    """16 processes, one per NPU; the hosts need no file on the machine that starts it."""
+    line = command("hccl-all-reduce-sweep", "mpich")
+    assert line.startswith("mpirun -hosts gpu-1:8,gpu-2:8 -n 16 ")
+    assert " all_reduce_test -p 8 -b 8K -e 64M -f 2 -d fp32 -o sum " in line
+
+
+def test_sizes_are_taken_from_an_output_that_goes_on() -> None:
+    whole = tooloutput.nccl("".join(GOOD))
+    cut = whole[: whole.index(GOOD[1]) + len(GOOD[1]) // 2]
+    assert len(finished(WANTED, WANTED.sizes, cut)) == 1
+    assert finished(WANTED, WANTED.sizes, "") == ()
+    bad = tooloutput.nccl(tooloutput.nccl_row(1024, 50.0, 1.875, "3"))
+    assert [report.reason for report in finished(WANTED, WANTED.sizes, bad)] == ["corruption"]
 
 
 WORD = st.text(max_size=20)

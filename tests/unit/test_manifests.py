@@ -15,6 +15,7 @@ from nodevitals.checks.launchers.job_script import Kind, script
 from nodevitals.checks.launchers.manifests import JobOptions, document, manifest
 from nodevitals.checks.model import TestRequest
 from nodevitals.checks.requests.collective import Collective, of_request, sweeps
+from testbed import mpi
 
 NODES = ("gpu-1", "gpu-2", "gpu-3")
 NAME = "nodevitals-run-1"
@@ -112,9 +113,13 @@ def test_script_is_one_that_a_shell_reads(kind: Kind, tool: Any) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def run_script(folder: Path, wanted: Collective, ssh: str = "exit 0") -> list[str]:
+def run_script(
+    folder: Path, wanted: Collective, ssh: str = "exit 0", version: str = mpi.OPEN_MPI
+) -> list[str]:
     """Run the launcher's script; the words of the last mpirun, or its output without one."""
-    for name, text in (("ssh", ssh), ("mpirun", f'printf "%s\\n" "$@" >{folder}/words')):
+    (folder / "version").write_text(version)
+    asked = f'[ "$1" = --version ] && exec cat {folder}/version'
+    for name, text in (("ssh", ssh), ("mpirun", f'{asked}\nprintf "%s\\n" "$@" >{folder}/words')):
         program = folder / "bin" / name
         program.parent.mkdir(exist_ok=True)
         program.write_text(f"#!/bin/sh\n{text}\n")
@@ -126,6 +131,7 @@ def run_script(folder: Path, wanted: Collective, ssh: str = "exit 0") -> list[st
     done = subprocess.run(
         ["sh", "-c", text], env={"PATH": path}, capture_output=True, text=True, check=False
     )
+    (folder / "output").write_text(done.stdout)
     if done.returncode:
         return [str(done.returncode), done.stdout]
     assert done.stdout.count("# nodevitals sweep ") == len(sweeps(wanted.sizes))
@@ -140,19 +146,37 @@ def test_script_starts_the_ranks_of_all_workers(tmp_path: Path) -> None:
     assert "NCCL_IB_QPS_PER_CONNECTION=8" in words
     login = words[words.index("plm_rsh_args") + 1]
     assert login.endswith("-p 22622")
-    tool = ["all_reduce_perf", "-b", "8", "-e", str(1 << 30), "-f", "2", "-g", "1"]
+    tool = ["all_reduce_perf", "-b", "8", "-e", "1G", "-f", "2", "-g", "1"]
     assert words[-15:] == [*tool, "-n", "20", "-w", "5", "-c", "1"]
 
 
 def test_script_of_hccl_writes_a_hostfile(tmp_path: Path) -> None:
     """Each line `node:ranks`, as the documentation of the HCCL test has it."""
-    words = run_script(tmp_path, of_request(TestRequest(tool="hccl", queue_pairs=8), NODES))
+    wanted = of_request(TestRequest(tool="hccl", queue_pairs=8), NODES)
+    words = run_script(tmp_path, wanted, version=mpi.MPICH)
     assert words[:4] == ["-f", f"{tmp_path}/hostfile", "-n", "24"]
     assert (tmp_path / "hostfile").read_text() == "w-0:8\nw-1:8\n"
     assert words[4:7] == ["-genv", "HCCL_RDMA_QPS_PER_CONNECTION", "8"]
     own = (tmp_path / "ssh").read_text()  # what MPICH logs in with
     assert own.startswith("#!/bin/sh\nexec ssh -o BatchMode=yes")
     assert own.endswith('-p 22622 "$@"\n')
+
+
+def test_script_prints_the_command_line_of_the_mpirun_in_the_image(tmp_path: Path) -> None:
+    """Also a process with all devices of a node: it has one slot."""
+    wanted = of_request(TestRequest(tool="nccl", devices_per_process=8), NODES)
+    assert run_script(tmp_path, wanted)[2] == "w-0:1,w-1:1"
+    assert (tmp_path / "hostfile").read_text() == "w-0:1\nw-1:1\n"
+    line = next(line for line in (tmp_path / "output").read_text().splitlines() if "$ " in line)
+    assert line.startswith("$ timeout --kill-after=15 301 mpirun --allow-run-as-root --host w-0:1")
+    assert line.endswith("all_reduce_perf -b 1G -e 1G -g 8 -n 20 -w 5 -c 1")
+
+
+def test_script_refuses_what_the_mpirun_in_the_image_does_not_have(tmp_path: Path) -> None:
+    wanted = of_request(TestRequest(mca={"pml": "ob1"}), NODES)
+    status, output = run_script(tmp_path, wanted, version=mpi.MPICH)
+    assert status == "64"
+    assert "mca: mpirun here is MPICH's, and these are Open MPI's: remove it" in output
 
 
 def test_script_names_the_worker_that_it_cannot_log_in_to(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ class TestRequest(
     operation: str = ""
     """perftest: write_bw, read_bw, send_bw, send_lat, write_lat, read_lat; iperf3: tcp; pairs take
     several: `write_bw,read_lat`. Collectives: all_reduce, all_gather, reduce_scatter, broadcast,
-    alltoall, sendrecv. By default write_bw, tcp, all_reduce."""
+    reduce, scatter, alltoall; of nccl also gather, hypercube, sendrecv. By default write_bw, tcp,
+    all_reduce."""
     device: str = ""
     """RDMA device such as mlx5_0; for iperf3 a network interface. Pairs take several: a list
     `mlx5_0,mlx5_1`, a pattern `mlx5_*`, or `all`. Needed for perftest."""
@@ -74,6 +75,16 @@ class TestRequest(
     """Traffic class of the packets (perftest's --tclass, NCCL_IB_TC, iperf3's --tos)."""
     devices_per_node: Optional[Annotated[int, msgspec.Meta(ge=1, le=64)]] = None
     """Ranks per node of a collective; 8 by default."""
+    devices_per_process: Optional[Annotated[int, msgspec.Meta(ge=1, le=64)]] = None
+    """Devices that one process of nccl-tests drives (-g); 1 by default."""
+    data_type: str = ""
+    """Type of a collective's values (-d): float, half, bfloat16, ... of nccl-tests; fp32, fp16,
+    bfp16, ... of the HCCL test. By default float, fp32."""
+    reduction: str = ""
+    """Operator of all_reduce, reduce and reduce_scatter (-o): sum, prod, min, max; of nccl also avg
+    and mulsum. By default sum."""
+    warm_up_iterations: Optional[Annotated[int, msgspec.Meta(ge=0, le=10_000)]] = None
+    """Iterations of a collective before those that are timed (-w); 5 by default."""
     environment: dict[str, str] = {}
     """Variables of a collective's ranks; names and values from an allow-list."""
     mca: dict[str, str] = {}

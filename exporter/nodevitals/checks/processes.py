@@ -79,11 +79,13 @@ async def run(
     seconds: float,
     grace: float = 2.0,
     environment: Optional[dict[str, str]] = None,
+    output: Optional[Excerpt] = None,
 ) -> Ended:
     """Run a program for at most `seconds`; after SIGTERM it has `grace` seconds to end. It is ended
-    in the same way where the task is canceled. A status of 127: there is no such program.
+    in the same way where the task is canceled. A status of 127: there is no such program. `output`
+    has its output while it runs.
     """
-    excerpt = Excerpt()
+    excerpt = output or Excerpt()
     reader, outer, transport = await _pipe()
     reading = asyncio.ensure_future(_read(reader, excerpt))
     words = ["timeout", f"--kill-after={grace:g}", f"{seconds:g}", *argv]

@@ -8,8 +8,9 @@ from __future__ import annotations
 import shlex
 from typing import Literal, Optional
 
-from nodevitals.checks.launchers import mpirun
-from nodevitals.checks.requests.collective import Collective, environment, sweeps, tool_argv
+from nodevitals.checks import CheckError
+from nodevitals.checks.launchers.mpi import OPEN_MPI_MARK, Mpi, options, verify
+from nodevitals.checks.requests.collective import Collective, sweeps, tool_argv
 
 Kind = Literal["volcano", "mpijob"]
 # Not 22: with hostNetwork the node's own sshd uses that port.
@@ -49,11 +50,14 @@ list="${{list#,}}"
 printf '#!/bin/sh\\nexec ssh %s "$@"\\n' {quoted_ssh} >/tmp/ssh; chmod +x /tmp/ssh
 export HYDRA_LAUNCHER_EXEC=/tmp/ssh
 mpirun --version
+case $(mpirun --version) in *"{mark}"*) mpi=open_mpi ;; *) mpi=mpich ;; esac
 """
 
 
 def script(wanted: Collective, kind: Kind, seconds: float) -> str:
-    """The script: it prints a mark and runs the tool, once per sweep of sizes."""
+    """The script: it prints a mark and the command line and runs the tool, once per sweep of sizes;
+    whether mpirun is Open MPI's or MPICH's is known only there.
+    """
     ssh = shlex.join(SSH_OPTIONS)
     lines = [
         _SCRIPT.format(
@@ -61,30 +65,36 @@ def script(wanted: Collective, kind: Kind, seconds: float) -> str:
             ssh=ssh,
             quoted_ssh=shlex.quote(ssh),
             tries=START_SECONDS // 2,
-            slots=wanted.devices_per_node,
+            slots=wanted.processes_per_node,
+            mark=OPEN_MPI_MARK,
         )
     ]
     limit = ["timeout", "--kill-after=15", f"{seconds + 1:g}"]
     for number, swept in enumerate(sweeps(wanted.sizes)):
         rank = ["timeout", "--kill-after=5", f"{seconds:g}", *tool_argv(wanted, swept)]
-        before, after = _mpirun(wanted)
-        words = [shlex.join([*limit, *before]), '"$list"', shlex.join([*after, *rank])]
-        if wanted.backend == "hccl":
-            words = [shlex.join([*limit, *before, *after, *rank])]
-        lines += [f"echo {shlex.quote(f'{MARK}{number}')}", " ".join(words)]
+        lines.append(f"echo {shlex.quote(f'{MARK}{number}')}")
+        for branch, mpi in (("if", "open_mpi"), ("else", "mpich")):
+            condition = "if [ $mpi = open_mpi ]; then" if branch == "if" else "else"
+            lines += [condition, *(f"  {line}" for line in _started(wanted, mpi, limit, rank))]
+        lines.append("fi")
     return "\n".join(lines) + "\n"
 
 
-def _mpirun(wanted: Collective) -> tuple[list[str], list[str]]:
-    """The words of the command before the list of hosts, and those after it up to the tool."""
-    ranks = str(wanted.ranks)
-    if wanted.backend == "hccl":
-        pairs = [word for pair in environment(wanted).items() for word in ("-genv", *pair)]
-        return ["mpirun", "-f", HOSTFILE, "-n", ranks], pairs
-    parameters = {"plm_rsh_args": " ".join(SSH_OPTIONS), "plm_rsh_no_tree_spawn": "1", **wanted.mca}
-    mca = [word for pair in parameters.items() for word in ("--mca", *pair)]
-    after = ["-np", ranks, "--bind-to", "none", "--tag-output", *mca, *mpirun.exported(wanted)]
-    return ["mpirun", "--allow-run-as-root", "--host"], after
+def _started(wanted: Collective, mpi: Mpi, limit: list[str], rank: list[str]) -> list[str]:
+    """The lines that print the command line of mpirun and run it, or that refuse."""
+    try:
+        verify(wanted, mpi)
+    except CheckError as error:
+        return [f"echo {shlex.quote(str(error))}", "exit 64"]
+    hosts = ["mpirun", "-f", HOSTFILE]
+    if mpi == "open_mpi":
+        hosts = ["mpirun", "--allow-run-as-root", "--host"]
+    parameters = {"plm_rsh_args": " ".join(SSH_OPTIONS), "plm_rsh_no_tree_spawn": "1"}
+    before = shlex.join([*limit, *hosts])
+    after = shlex.join([*options(wanted, mpi, parameters), *rank])
+    words = [before, *(['"$list"'] if mpi == "open_mpi" else []), after]
+    shown = [shlex.quote(f"$ {before}"), *words[1:-1], shlex.quote(after)]
+    return [f"echo {' '.join(shown)}", " ".join(words)]
 
 
 def parts_of(log: str) -> Optional[list[str]]:

@@ -16,7 +16,14 @@ from nodevitals.checks import CheckError
 from nodevitals.checks.launchers import job_script, manifests
 from nodevitals.checks.launchers.job_script import Kind
 from nodevitals.checks.launchers.kubernetes_api import TRANSIENT, ApiFaultError, Jobs
-from nodevitals.checks.launchers.launcher import Launched, launched, refused, verify_name
+from nodevitals.checks.launchers.launcher import (
+    Launched,
+    Progress,
+    ignore,
+    launched,
+    refused,
+    verify_name,
+)
 from nodevitals.checks.launchers.manifests import JobOptions
 from nodevitals.checks.launchers.pod_state import Problem, State
 from nodevitals.checks.launchers.pod_state import of as state_of
@@ -25,6 +32,8 @@ from nodevitals.checks.requests.collective import Collective
 from nodevitals.probes.fabric.tools.report import Report, failed
 
 POLL_SECONDS = 2.0
+LOG_POLL_SECONDS = 10.0
+"""Time between two readings of the log of a job that runs."""
 PENDING_SECONDS = 120.0
 """Time that the pods may wait for their nodes, and then for their images."""
 DELETE_SECONDS = 60.0
@@ -43,7 +52,9 @@ class KubernetesLauncher:
         self._kind = kind
         self._options = options
 
-    async def run(self, wanted: Collective, name: str, seconds: float) -> Launched:
+    async def run(
+        self, wanted: Collective, name: str, seconds: float, progress: Progress = ignore
+    ) -> Launched:
         """As in Launcher."""
         try:
             verify_name(name)
@@ -52,7 +63,7 @@ class KubernetesLauncher:
         except CheckError as error:
             return refused("harness", str(error))
         try:
-            return await self._run(jobs, wanted, name, seconds)
+            return await self._run(jobs, wanted, name, seconds, progress)
         finally:
             await jobs.close()
 
@@ -68,7 +79,9 @@ class KubernetesLauncher:
     def _jobs(self) -> Jobs:
         return Jobs(*KINDS[self._kind], self._options.namespace)
 
-    async def _run(self, jobs: Jobs, wanted: Collective, name: str, seconds: float) -> Launched:
+    async def _run(
+        self, jobs: Jobs, wanted: Collective, name: str, seconds: float, progress: Progress
+    ) -> Launched:
         document = manifests.document(wanted, self._kind, self._options, name, seconds)
         try:
             await _gone(jobs, name)
@@ -79,7 +92,7 @@ class KubernetesLauncher:
             await _shielded(_gone(jobs, name))
             raise
         try:
-            result = await self._follow(jobs, wanted, name, seconds)
+            result = await self._follow(jobs, wanted, name, seconds, progress)
         except CheckError as error:
             result = refused("harness", str(error))
         finally:
@@ -91,11 +104,14 @@ class KubernetesLauncher:
             )
         return result
 
-    async def _follow(self, jobs: Jobs, wanted: Collective, name: str, seconds: float) -> Launched:
+    async def _follow(
+        self, jobs: Jobs, wanted: Collective, name: str, seconds: float, progress: Progress
+    ) -> Launched:
         """Wait until the launcher's pod has ended, or until it cannot end any more."""
         clock = asyncio.get_running_loop().time
         pending = clock() + PENDING_SECONDS
         deadline: Optional[float] = None
+        read_at = clock()
         while True:
             job = await _retried(lambda: jobs.get(name))
             if job is None:
@@ -113,6 +129,10 @@ class KubernetesLauncher:
             if deadline is not None and clock() >= deadline:
                 late = Problem("timeout", f"no end within {seconds:g} s")
                 return await self._problem(jobs, state, late)
+            if state.started and clock() >= read_at + LOG_POLL_SECONDS:
+                read_at = clock()
+                with suppress(ApiFaultError):
+                    progress(finished(wanted, await jobs.log(state.launcher)))
             await asyncio.sleep(POLL_SECONDS)
 
     async def _ended(self, jobs: Jobs, wanted: Collective, state: State) -> Launched:
@@ -142,6 +162,16 @@ def judged(wanted: Collective, log: str, status: int) -> list[Report]:
         if reports[-1].outcome != "ok":
             break
     return reports
+
+
+def finished(wanted: Collective, log: str) -> list[Report]:
+    """The reports of the sizes whose rows are in the log of a launcher that still runs."""
+    parts = zip(collective.sweeps(wanted.sizes), job_script.parts_of(log) or [])
+    return [
+        report
+        for swept, text in parts
+        for report in collective.finished(wanted, collective.sizes_of(swept), text)
+    ]
 
 
 async def _create(jobs: Jobs, document: dict[str, Any], name: str) -> None:

@@ -7,7 +7,7 @@ and object that is started has it, so that those of an earlier hub process can b
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Optional, Protocol
 
 import msgspec
@@ -30,7 +30,8 @@ class Launched(msgspec.Struct, frozen=True, kw_only=True):
     reports: tuple[Report, ...]
     """One per size in order, up to the first failed one; at least one."""
     raw: str = ""
-    """Output of the tool and the launcher, its beginning and its end where it is long."""
+    """Output of the tool and the launcher, below their command lines; its beginning and its end
+    where it is long."""
     versions: dict[str, str] = {}
     reason: Optional[Reason] = None
     """Why it failed; None where it did not."""
@@ -38,10 +39,20 @@ class Launched(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that could not take part, each with the reason in one line."""
 
 
+Progress = Callable[[Sequence[Report]], None]
+"""Gets the reports of the sizes that are measured so far."""
+
+
+def ignore(_: Sequence[Report]) -> None:
+    """A Progress that nothing follows."""
+
+
 class Launcher(Protocol):
     """Starts collectives. Raises only CancelledError: failures are in the reports."""
 
-    async def run(self, wanted: Collective, name: str, seconds: float) -> Launched:
+    async def run(
+        self, wanted: Collective, name: str, seconds: float, progress: Progress = ignore
+    ) -> Launched:
         """Run a collective for at most `seconds`. Where the task is canceled, the collective is
         ended on all nodes. An earlier run of this name is ended first.
         """

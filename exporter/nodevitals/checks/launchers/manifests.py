@@ -133,7 +133,7 @@ def _mpijob(
         policy["schedulingPolicy"] = {"queue": options.queue}
     never = {"restartPolicy": "Never"}
     spec = {
-        "slotsPerWorker": wanted.devices_per_node,
+        "slotsPerWorker": wanted.processes_per_node,
         "runPolicy": policy,
         "mpiReplicaSpecs": {
             "Launcher": {"replicas": 1, **never, "template": launcher},

@@ -1,4 +1,4 @@
-"""Starts collectives by mpirun over ssh: Open MPI for NCCL, MPICH for HCCL, as its test requires.
+"""Starts collectives by mpirun over ssh, Open MPI's or MPICH's: its version shows which it is.
 
 In: a Collective. Out: its reports. Password-less ssh is needed from this machine to each node, not
 between nodes. No process outlives the run: `timeout` ends the ranks on the nodes and mpirun on this
@@ -10,12 +10,25 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import shlex
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from nodevitals.checks import CheckError, processes
-from nodevitals.checks.launchers.launcher import Launched, launched, named, refused, verify_name
+from nodevitals.checks.launchers.launcher import (
+    Launched,
+    Progress,
+    ignore,
+    launched,
+    named,
+    refused,
+    verify_name,
+)
+from nodevitals.checks.launchers.mpi import Mpi, of_version, options
+from nodevitals.checks.launchers.mpi import verify as verify_mpi
 from nodevitals.checks.requests import collective
 from nodevitals.checks.requests.collective import Collective, Sweep
 from nodevitals.checks.ssh import remote
@@ -28,50 +41,45 @@ GRACE_SECONDS = 15.0
 # Time after which the ranks end by themselves where mpirun could not end them.
 RANK_GRACE_SECONDS = 5.0
 SSH_AT_A_TIME = 64
+PROGRESS_SECONDS = 2.0
 _LOOK = (
     'for program in "$@"; do command -v -- "$program" >/dev/null 2>&1 || echo "missing $program"; '
     "done"
 )
 
 
-def argv(wanted: Collective, swept: Sweep, seconds: float, user: str = "") -> list[str]:
+def argv(
+    wanted: Collective, swept: Sweep, seconds: float, user: str = "", mpi: Mpi = "open_mpi"
+) -> list[str]:
     """Return the command line of mpirun for one sweep of sizes."""
-    hosts = ",".join(f"{node}:{wanted.devices_per_node}" for node in wanted.nodes)
-    ranks = str(wanted.ranks)
+    hosts = ",".join(f"{node}:{wanted.processes_per_node}" for node in wanted.nodes)
     limit = f"{seconds + RANK_GRACE_SECONDS:g}"
     # With --foreground it stays in the process group of mpirun, and ends with it.
     watch = ["timeout", "--foreground", f"--kill-after={RANK_GRACE_SECONDS:g}", limit]
     rank = [*watch, *collective.tool_argv(wanted, swept)]
-    if wanted.backend == "hccl":
-        pairs = [
-            word for pair in collective.environment(wanted).items() for word in ("-genv", *pair)
-        ]
-        return ["mpirun", "-hosts", hosts, "-n", ranks, *pairs, *rank]
+    words = options(wanted, mpi, _parameters(wanted, user))
+    if mpi == "mpich":
+        return ["mpirun", "-hosts", hosts, *words, *rank]
     return [
         *("mpirun", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])),
-        *("--host", hosts, "-np", ranks, "--bind-to", "none", "--tag-output"),
         # mpirun takes whole seconds only. Rounded up, it does not end before the deadline here.
-        *("--timeout", str(math.ceil(seconds))),
-        *_mca(wanted, user),
-        *exported(wanted),
+        *("--host", hosts, "--timeout", str(math.ceil(seconds))),
+        *words,
         *rank,
     ]
 
 
-def _mca(wanted: Collective, user: str) -> list[str]:
-    login = "-o BatchMode=yes -o ConnectTimeout=5" + (f" -l {user}" if user else "")
+def _parameters(wanted: Collective, user: str) -> dict[str, str]:
     # By default, with many nodes, mpirun makes nodes log in to other nodes.
-    parameters = {"plm_rsh_args": login, "plm_rsh_no_tree_spawn": "1"}
+    parameters = {"plm_rsh_args": _login(user), "plm_rsh_no_tree_spawn": "1"}
     if wanted.interface:
         parameters["btl_tcp_if_include"] = wanted.interface
-    return [word for pair in {**parameters, **wanted.mca}.items() for word in ("--mca", *pair)]
+    return parameters
 
 
-def exported(wanted: Collective) -> list[str]:
-    """Return Open MPI's options that pass the environment to the ranks."""
-    return [
-        word for pair in collective.environment(wanted).items() for word in ("-x", "=".join(pair))
-    ]
+def _login(user: str) -> str:
+    """The options with which mpirun starts ssh."""
+    return "-o BatchMode=yes -o ConnectTimeout=5" + (f" -l {user}" if user else "")
 
 
 class MpirunLauncher:
@@ -80,13 +88,18 @@ class MpirunLauncher:
     def __init__(self, user: str = "") -> None:
         self._user = user
 
-    async def run(self, wanted: Collective, name: str, seconds: float) -> Launched:
+    async def run(
+        self, wanted: Collective, name: str, seconds: float, progress: Progress = ignore
+    ) -> Launched:
         """As in Launcher."""
         try:
             verify_name(name)
             collective.verify(wanted)
-            if self._user and wanted.backend == "hccl":
-                raise CheckError("ssh_user: MPICH logs in as the user of this process, remove it")
+            version = await processes.run(["mpirun", "--version"], 10)
+            if version.status == 127:
+                return refused("tool_missing", "mpirun is missing on the node that starts it")
+            mpi = of_version(version.text)
+            verify_mpi(wanted, mpi)
             await self.remove(name)
         except CheckError as error:
             return refused("harness", str(error))
@@ -95,10 +108,8 @@ class MpirunLauncher:
             return refused("harness", f"password-less ssh fails: {named(lost)}", nodes=lost)
         if missing:
             return refused("tool_missing", named(missing), nodes=missing)
-        version = await processes.run(["mpirun", "--version"], 10)
-        if version.status == 127:
-            return refused("tool_missing", "mpirun is missing on the node that starts it")
-        return await self._run(wanted, name, seconds, collective.versions(version.text))
+        done = await self._run(wanted, name, seconds, mpi, progress)
+        return replace(done, versions={**collective.versions(version.text), **done.versions})
 
     async def in_use(self, nodes: Sequence[str]) -> dict[str, str]:
         """Nodes that are in use, or may be, with the reason. Nodes that ssh cannot log in to are
@@ -132,7 +143,7 @@ class MpirunLauncher:
         return lost, missing
 
     async def _run(
-        self, wanted: Collective, name: str, seconds: float, versions: dict[str, str]
+        self, wanted: Collective, name: str, seconds: float, mpi: Mpi, progress: Progress
     ) -> Launched:
         """Run mpirun once per sweep, all within the time limit."""
         clock = asyncio.get_running_loop().time
@@ -144,10 +155,9 @@ class MpirunLauncher:
             if left <= 1:
                 reports.append(failed("timeout", f"no end within {seconds:g} s"))
                 break
-            done = await processes.run(
-                argv(wanted, swept, left, self._user), left + 1, GRACE_SECONDS, {VARIABLE: name}
-            )
-            texts.append(done.text)
+            words = argv(wanted, swept, left, self._user, mpi)
+            done = await self._swept(wanted, swept, words, name, left, reports, progress)
+            texts.append(f"$ {shlex.join(words)}\n{done.text}")
             swept_reports = collective.judge(
                 wanted, collective.sizes_of(swept), done.text, done.status
             )
@@ -161,7 +171,33 @@ class MpirunLauncher:
             if swept_reports[-1].outcome != "ok":
                 break
         raw = "".join(texts)
-        return launched(reports, raw, {**versions, **collective.versions(raw)})
+        return launched(reports, raw, collective.versions(raw))
+
+    async def _swept(
+        self,
+        wanted: Collective,
+        swept: Sweep,
+        words: list[str],
+        name: str,
+        seconds: float,
+        before: Sequence[Report],
+        progress: Progress,
+    ) -> processes.Ended:
+        """Run mpirun for one sweep; meanwhile `progress` gets the reports so far."""
+        output = processes.Excerpt()
+        # Only MPICH's reads the second; Open MPI's has a parameter for it.
+        variables = {VARIABLE: name, "HYDRA_LAUNCHER_EXTRA_ARGS": _login(self._user)}
+        running = asyncio.ensure_future(
+            processes.run(words, seconds + 1, GRACE_SECONDS, variables, output)
+        )
+        try:
+            while not (await asyncio.wait({running}, timeout=PROGRESS_SECONDS))[0]:
+                sizes = collective.sizes_of(swept)
+                progress([*before, *collective.finished(wanted, sizes, output.text())])
+            return running.result()
+        finally:
+            running.cancel()
+            await asyncio.wait({running})  # until mpirun has ended its ranks
 
     async def remove(self, name: str) -> None:
         """As in Launcher: end the process groups of `timeout` and mpirun on this machine."""

@@ -15,7 +15,8 @@ import msgspec
 from nodevitals.checks import CheckError
 from nodevitals.checks.model import TestRequest
 from nodevitals.checks.requests.allowed_variables import ENVIRONMENT, MCA, VARIABLES, problem_of
-from nodevitals.checks.requests.problems import OPERATIONS
+from nodevitals.checks.requests.problems import OPERATIONS, problems_of_values
+from nodevitals.checks.requests.runs import WARM_UP, warm_up_of
 from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.probes.fabric.tools import PARSERS, hccl, nccl
 from nodevitals.probes.fabric.tools.report import Report, ResultRow, failed, untagged
@@ -32,15 +33,22 @@ _MPICH = re.compile(r"^ {0,20}Version: {1,80}(\d[\w.]{0,20})", re.MULTILINE)
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True):
-    """A collective to run: `devices_per_node` ranks on each node."""
+    """A collective to run: `devices_per_node` ranks on each node, in processes with
+    `devices_per_process` of them.
+    """
 
     backend: Backend
     operation: str
     nodes: tuple[str, ...]
     devices_per_node: int = 8
+    devices_per_process: int = 1
     sizes: tuple[int, ...] = (1 << 30,)
     """Bytes of a message, in ascending order."""
     iterations: int = 20
+    warm_up_iterations: int = WARM_UP
+    data_type: str = ""
+    """'' for the tool's own: float, fp32."""
+    reduction: str = ""
     program: str = ""
     """Path of the tool on the nodes; '' for its name, on PATH."""
     hca: str = ""
@@ -59,8 +67,13 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ranks(self) -> int:
-        """Number of processes."""
+        """Number of devices in all."""
         return len(self.nodes) * self.devices_per_node
+
+    @property
+    def processes_per_node(self) -> int:
+        """Number of processes on each node."""
+        return self.devices_per_node // self.devices_per_process
 
 
 class Sweep(NamedTuple):
@@ -85,8 +98,12 @@ def of_request(test: TestRequest, nodes: Sequence[str]) -> Collective:
         operation=test.operation or "all_reduce",
         nodes=tuple(nodes),
         devices_per_node=test.devices_per_node or 8,
+        devices_per_process=test.devices_per_process or 1,
         sizes=sizes,
         iterations=test.iterations or 20,
+        warm_up_iterations=warm_up_of(test),
+        data_type=test.data_type,
+        reduction=test.reduction,
         # Without "=", NCCL would take mlx5_1 for mlx5_10 as well.
         hca=f"={test.device}:{test.port}" if test.device else "",
         gid_index=test.gid_index,
@@ -106,8 +123,19 @@ def verify(wanted: Collective) -> None:
         raise CheckError(f"{wanted.backend} has no {shown(wanted.operation)}: choose {known}")
     if not wanted.sizes or list(wanted.sizes) != sorted(set(wanted.sizes)) or wanted.sizes[0] < 1:
         raise CheckError("sizes: write them in ascending order, each once")
-    if wanted.devices_per_node < 1 or wanted.iterations < 1:
-        raise CheckError("devices per node and iterations: at least 1")
+    counts = (wanted.devices_per_node, wanted.devices_per_process, wanted.iterations)
+    if min(counts) < 1 or wanted.warm_up_iterations < 0:
+        raise CheckError("devices and iterations: at least 1")
+    values = TestRequest(
+        tool=wanted.backend,
+        operation=wanted.operation,
+        devices_per_node=wanted.devices_per_node,
+        devices_per_process=wanted.devices_per_process,
+        data_type=wanted.data_type,
+        reduction=wanted.reduction,
+    )
+    if wrong := list(problems_of_values(values)):
+        raise CheckError(*wrong)
     if wanted.program and not _PROGRAM.fullmatch(wanted.program):
         raise CheckError(f"program: {shown(wanted.program)} is no path of a program")
     for node in wanted.nodes:
@@ -145,12 +173,19 @@ def sizes_of(swept: Sweep) -> list[int]:
 
 
 def tool_argv(wanted: Collective, swept: Sweep) -> list[str]:
-    """Return a rank's command line."""
-    if wanted.backend == "nccl":
-        argv = nccl.argv(wanted.operation, *swept, iterations=wanted.iterations)
-    else:
-        devices = wanted.devices_per_node
-        argv = hccl.argv(wanted.operation, *swept, iterations=wanted.iterations, devices=devices)
+    """Return the command line of a process."""
+    tool, devices = nccl.argv, wanted.devices_per_process
+    if wanted.backend == "hccl":
+        tool, devices = hccl.argv, wanted.devices_per_node
+    argv = tool(
+        wanted.operation,
+        *swept,
+        iterations=wanted.iterations,
+        devices=devices,
+        warm_up=wanted.warm_up_iterations,
+        data_type=wanted.data_type,
+        reduction=wanted.reduction,
+    )
     return [wanted.program or argv[0], *argv[1:]]
 
 
@@ -181,6 +216,24 @@ def environment(wanted: Collective) -> dict[str, str]:
 def judge(wanted: Collective, sizes: Sequence[int], text: str, status: int) -> tuple[Report, ...]:
     """One report per size, in order, up to the first that failed."""
     parsed = PARSERS[wanted.backend](text)
+    reports = _measured(wanted, sizes, parsed)
+    if reports and reports[-1].outcome != "ok":
+        return reports
+    failure = _failure(parsed, sizes[min(len(reports), len(sizes) - 1)], len(reports), status)
+    if len(reports) < len(sizes):
+        return (*reports, failure or failed("harness", "no row of the requested size"))
+    if failure is not None:  # the whole run failed: its last figure is not certain
+        return (*reports[:-1], msgspec.structs.replace(failure, rows=reports[-1].rows))
+    return reports
+
+
+def finished(wanted: Collective, sizes: Sequence[int], text: str) -> tuple[Report, ...]:
+    """The reports of the sizes whose rows are in the output of a tool that still runs."""
+    return _measured(wanted, sizes, PARSERS[wanted.backend](text))
+
+
+def _measured(wanted: Collective, sizes: Sequence[int], parsed: Report) -> tuple[Report, ...]:
+    """The reports of the rows that are there, up to the first that failed."""
     rows = iter([row for row in parsed.rows if not row.in_place])
     reports: list[Report] = []
     row = next(rows, None)
@@ -191,13 +244,8 @@ def judge(wanted: Collective, sizes: Sequence[int], text: str, status: int) -> t
             break
         reports.append(_of_row(wanted, row))
         if reports[-1].outcome != "ok":
-            return tuple(reports)
+            break
         row = next(rows, None)
-    failure = _failure(parsed, sizes[min(len(reports), len(sizes) - 1)], len(reports), status)
-    if len(reports) < len(sizes):
-        return (*reports, failure or failed("harness", "no row of the requested size"))
-    if failure is not None:  # the whole run failed: its last figure is not certain
-        return (*reports[:-1], msgspec.structs.replace(failure, rows=reports[-1].rows))
     return tuple(reports)
 
 

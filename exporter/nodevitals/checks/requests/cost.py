@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nodevitals.checks.model import CheckRequest, Cost
 from nodevitals.checks.requests.rounds import Plan
-from nodevitals.checks.requests.runs import WARM_UP, collective_seconds, sizes_of, tests_of
+from nodevitals.checks.requests.runs import collective_seconds, sizes_of, tests_of, warm_up_of
 from nodevitals.probes.fabric.measurement import fastest_of
 from nodevitals.probes.fabric.settings import TestSettings
 
@@ -60,7 +60,7 @@ def _of_collective(request: CheckRequest) -> Cost:
     seconds = collective_seconds(request, count)
     # The tool runs in place and out of place. A ring sends each byte twice; alltoall sends one
     # message per rank.
-    repeated = 2 * ((test.iterations or 20) + WARM_UP)
+    repeated = 2 * ((test.iterations or 20) + warm_up_of(test))
     copies = test.devices_per_node or 8 if test.operation in ("alltoall", "sendrecv") else 2
     moved = float(count * copies * repeated * sum(sizes_of(test))) if count > 1 else 0.0
     return Cost(nodes=count, runs=1, node_seconds=count * seconds, seconds=seconds, bytes=moved)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Optional
 
 import msgspec
 
@@ -19,11 +19,9 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     expected: Optional[str] = None
 
 
-def _collective(tool: str, operation: str, sizes: str = "1GiB") -> Preset:
-    return Preset(
-        kind="collective",
-        test=msgspec.convert({"tool": tool, "operation": operation, "sizes": sizes}, TestRequest),
-    )
+def _collective(tool: str, operation: str, sizes: str = "1GiB", **more: Any) -> Preset:
+    fields = {"tool": tool, "operation": operation, "sizes": sizes, **more}
+    return Preset(kind="collective", test=msgspec.convert(fields, TestRequest))
 
 
 def _pairs(tool: str, operation: str, sizes: str, iterations: int, queue_pairs: int = 1) -> Preset:
@@ -42,5 +40,19 @@ PRESETS: dict[str, Preset] = {
     "nccl-all-reduce-sweep": _collective("nccl", "all_reduce", "8B..8GiB x8"),
     "nccl-alltoall": _collective("nccl", "alltoall"),
     "hccl-all-reduce": _collective("hccl", "all_reduce"),
+    "nccl-all-reduce-roce": _collective(
+        *("nccl", "all_reduce", "32MiB..8GiB x2"),
+        devices_per_process=8,
+        gid_index=3,
+        mca={
+            "coll_hcoll_enable": "0",
+            "pml": "ob1",
+            "btl": "^openib",
+            "btl_tcp_if_include": "bond0",
+        },
+    ),
+    "hccl-all-reduce-sweep": _collective(
+        *("hccl", "all_reduce", "8KiB..64MiB x2"), data_type="fp32", reduction="sum"
+    ),
 }
 """A preset of pairs is of the kind `matrix` and serves `pair` as well."""

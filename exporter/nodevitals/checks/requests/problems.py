@@ -17,7 +17,8 @@ from nodevitals.document import Problem
 from nodevitals.errors import Wording
 from nodevitals.probes.fabric.orders import MAX_TESTS
 from nodevitals.probes.fabric.settings import MAX_GID_INDEX
-from nodevitals.probes.fabric.tools.report import BANDWIDTH, COLLECTIVES, LATENCY
+from nodevitals.probes.fabric.tools import hccl, nccl
+from nodevitals.probes.fabric.tools.report import BANDWIDTH, COLLECTIVES, LATENCY, REDUCING
 from nodevitals.quantities import shown
 
 MAX_NODES = 10_000
@@ -33,7 +34,7 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
     "perftest": (*BANDWIDTH, *LATENCY),
     "iperf3": ("tcp",),
     "nccl": COLLECTIVES,
-    "hccl": tuple(name for name in COLLECTIVES if name != "sendrecv"),
+    "hccl": tuple(name for name in COLLECTIVES if name not in ("sendrecv", "gather", "hypercube")),
 }
 TOOLS: dict[Kind, tuple[str, ...]] = {
     "pair": ("perftest", "iperf3"),
@@ -49,8 +50,12 @@ _ONLY = {
     "seconds": ("perftest", "iperf3"),
     "gid_index": ("perftest", "nccl"),
     "devices_per_node": ("nccl", "hccl"),
+    "devices_per_process": ("nccl",),
+    "data_type": ("nccl", "hccl"),
+    "reduction": ("nccl", "hccl"),
+    "warm_up_iterations": ("nccl", "hccl"),
     "environment": ("nccl", "hccl"),
-    "mca": ("nccl",),
+    "mca": ("nccl", "hccl"),
 }
 """Fields that not all tools have, with those that do."""
 
@@ -159,6 +164,7 @@ def _problems_of_test(test: TestRequest) -> Iterator[Problem]:
         text = Wording("a latency test counts messages: write iterations instead")
         yield Problem("test.seconds", text)
     if tool in ENVIRONMENT:
+        yield from problems_of_values(test)
         yield from _problems_of_variables(test)
 
 
@@ -223,6 +229,24 @@ def _problems_of_amount(test: TestRequest) -> Iterator[Problem]:
     if sizes[-1] * (test.iterations or 1) > MAX_BYTES_PER_SIZE:
         text = Wording("over 4 TiB of one size: choose fewer, or a smaller size")
         yield Problem("test.iterations", text)
+
+
+def problems_of_values(test: TestRequest) -> Iterator[Problem]:
+    """The problems of a collective's data type, operator, and devices of a process."""
+    tool, reduces = str(test.tool), test.operation in REDUCING
+    types = nccl.DATA_TYPES if tool == "nccl" else hccl.DATA_TYPES
+    if tool == "hccl" and reduces:
+        types = hccl.REDUCED_DATA_TYPES
+    if test.data_type and test.data_type not in types:
+        yield Problem("test.data_type", _no_such(test.operation, test.data_type, types))
+    operators = nccl.REDUCTIONS if tool == "nccl" else hccl.REDUCTIONS
+    if test.reduction and not reduces:
+        yield Problem("test.reduction", _without(test.operation, "reduction"))
+    elif test.reduction and test.reduction not in operators:
+        yield Problem("test.reduction", _no_such(tool, test.reduction, operators))
+    if (test.devices_per_node or 8) % (test.devices_per_process or 1):
+        text = Wording("devices per node are no multiple of it: choose a divisor")
+        yield Problem("test.devices_per_process", text)
 
 
 def _problems_of_variables(test: TestRequest) -> Iterator[Problem]:

@@ -163,8 +163,13 @@ def _seconds(test: TestRequest, operation: str, size: int, iterations: int) -> f
     return START_SECONDS + iterations * size * test.queue_pairs / SLOWEST[str(test.tool)]
 
 
+def warm_up_of(test: TestRequest) -> int:
+    """The iterations of a collective before those that are timed."""
+    return WARM_UP if test.warm_up_iterations is None else test.warm_up_iterations
+
+
 def collective_seconds(request: CheckRequest, nodes: int) -> float:
     """The time limit of one collective over this number of nodes."""
-    rounds = 2 * ((request.test.iterations or 20) + WARM_UP)
+    rounds = 2 * ((request.test.iterations or 20) + warm_up_of(request.test))
     moved = sum(2 * size * rounds for size in sizes_of(request.test))
     return LAUNCH_SECONDS + LAUNCH_SECONDS_PER_NODE * nodes + moved / SLOWEST_BUS

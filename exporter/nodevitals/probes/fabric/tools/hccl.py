@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 
+from nodevitals.probes.fabric.tools.nccl import sweep
 from nodevitals.probes.fabric.tools.report import (
+    REDUCING,
     Report,
     ResultRow,
     agrees,
@@ -18,6 +20,14 @@ from nodevitals.probes.fabric.tools.report import (
 )
 
 GIBI = 2**30
+_INTEGERS = ("int8", "int16", "int32", "int64")
+DATA_TYPES = (
+    *("fp32", "fp16", "bfp16", "fp64", *_INTEGERS, *(f"u{name}" for name in _INTEGERS)),
+    *("fp8e5m2", "fp8e4m3", "fp8e8m0", "hif8"),
+)
+REDUCED_DATA_TYPES = ("fp32", "fp16", "bfp16", "fp64", *_INTEGERS, "uint64")
+"""Those of the collectives with an operator."""
+REDUCTIONS = ("sum", "prod", "min", "max")
 _ROW = re.compile(
     r"^\s*(\d{1,15})\s*\|\s*(\d{1,15}\.\d\d)\s*\|\s*(\d{1,15}\.\d{5})\s*\|\s*(success|failed|NULL)\s*$"
 )
@@ -34,15 +44,22 @@ FAILURES = failure_patterns(
 
 
 def argv(
-    operation: str, first: int, last: int, factor: int, iterations: int, devices: int
+    operation: str,
+    first: int,
+    last: int,
+    factor: int,
+    iterations: int,
+    devices: int,
+    warm_up: int = 5,
+    data_type: str = "",
+    reduction: str = "",
 ) -> list[str]:
     """Return one rank's command line: sizes from `first` to `last`; `devices` of each node."""
-    sizes = ["-b", str(first), "-e", str(last), *(["-f", str(factor)] if last > first else [])]
-    data = [] if operation in ("all_gather", "broadcast", "alltoall") else ["-o", "sum"]
     return [
-        f"{operation}_test",
-        *(*sizes, "-d", "fp32", *data),
-        *("-n", str(iterations), "-w", "5", "-c", "1", "-p", str(devices)),
+        *(f"{operation}_test", "-p", str(devices), *sweep(first, last, factor)),
+        *("-d", data_type or "fp32"),
+        *(["-o", reduction or "sum"] if operation in REDUCING else []),
+        *("-n", str(iterations), "-w", str(warm_up), "-c", "1"),
     ]
 
 

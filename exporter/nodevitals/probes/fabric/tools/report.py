@@ -28,7 +28,12 @@ BANDWIDTH = ("write_bw", "read_bw", "send_bw")
 LATENCY = ("send_lat", "write_lat", "read_lat")
 """perftest reports half of the round trip for `send_lat` and `write_lat`, and the whole of it for
 `read_lat`, because a read returns by itself (rtt_factor in its perftest_parameters.c)."""
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall", "sendrecv")
+COLLECTIVES = (
+    *("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall", "sendrecv"),
+    *("reduce", "gather", "scatter", "hypercube"),
+)
+REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+"""Collectives that calculate, with an operator."""
 
 
 class ResultRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
