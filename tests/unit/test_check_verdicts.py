@@ -555,8 +555,8 @@ def test_a_collective_is_compared_and_its_isolation_names_the_node() -> None:
     assert verdict(request, half, baseline=RATE / 2).outcome == "ok"
     slow = verdict(request, half, baseline=RATE)
     assert (slow.outcome, slow.message) == ("bad", "all devices: 50 % of the last check's")
-    assert is_bad(request, half[0], RATE)
-    assert not is_bad(request, half[0], None)
+    assert is_bad(msgspec.structs.replace(check_of(request), baseline=RATE), half[0])
+    assert not is_bad(check_of(request), half[0])
     isolation = Verdict(
         outcome="bad",
         reason="threshold",
@@ -579,10 +579,10 @@ def test_a_collective_that_failed_is_harness_or_hardware() -> None:
         run = RunResult(number=0, nodes=request.nodes, reports=(failed(kind, "x"),))  # type: ignore[arg-type]
         found = verdict(request, [run])
         assert (found.outcome, found.reason) == (outcome, reason)
-        assert is_bad(request, run, None)
+        assert is_bad(check_of(request), run)
     skipped = RunResult(number=0, nodes=request.nodes, skipped="accelerator_in_use")
     assert verdict(request, [skipped]).reason == "workload"
-    assert not is_bad(request, skipped, None)
+    assert not is_bad(check_of(request), skipped)
     assert verdict(request, []).outcome == "unknown"
 
 

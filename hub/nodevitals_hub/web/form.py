@@ -18,10 +18,10 @@ from nodevitals_hub.web import spellings
 from nodevitals_hub.web.spellings import Spelling, fitting, wanted_labels
 
 MAX_FIELDS = 60
-TEXTS = ("tool", "operation", "device", "sizes")
+TEXTS = ("tool", "operation", "device", "sizes", "data_type", "reduction")
 NUMBERS = (
     *("port", "iterations", "seconds", "queue_pairs", "gid_index", "traffic_class"),
-    "devices_per_node",
+    *("devices_per_node", "devices_per_process", "warm_up_iterations"),
 )
 PAIRS_OF_NAMES = ("environment", "mca")
 SEVERAL = ("operation",)
@@ -36,7 +36,8 @@ SHOWN: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "collective": (
         ("tool", "operation", "sizes", "devices_per_node"),
         (
-            *("device", "port", "iterations", "queue_pairs", "gid_index", "traffic_class"),
+            *("data_type", "reduction", "iterations", "warm_up_iterations", "devices_per_process"),
+            *("device", "port", "queue_pairs", "gid_index", "traffic_class"),
             *(*PAIRS_OF_NAMES, "isolate", *_LAST),
         ),
     ),

@@ -13,6 +13,7 @@ from litestar.params import FromQuery
 
 from nodevitals.checks.model import KINDS, Check, CheckRequest, Kind
 from nodevitals.checks.requests.problems import OPERATIONS, TOOLS
+from nodevitals.checks.requests.runs import WARM_UP
 from nodevitals.errors import Wording
 from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.check_requests import RefusedError
@@ -34,6 +35,9 @@ _DEFAULTS: dict[str, dict[str, str]] = {
         "sizes": "1GiB",
         "iterations": "20",
         "devices_per_node": "8",
+        "devices_per_process": "1",
+        "warm_up_iterations": str(WARM_UP),
+        "reduction": "sum",
     },
     "node": {},
 }
@@ -50,6 +54,10 @@ _OPTIONS_OF_PAIRS = {
 _OPTIONS_OF_COLLECTIVES = {
     "sizes": "-b -e -f",
     "iterations": "-n",
+    "warm_up_iterations": "-w",
+    "data_type": "-d",
+    "reduction": "-o",
+    "devices_per_process": "nccl-tests -g",
     "device": "NCCL_IB_HCA",
     "queue_pairs": "NCCL_IB_QPS_PER_CONNECTION",
     "gid_index": "NCCL_IB_GID_INDEX",

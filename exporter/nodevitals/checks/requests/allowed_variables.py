@@ -253,7 +253,7 @@ def problem_of(name: str, value: str, rules: Mapping[str, Rule]) -> Optional[str
     """Why a variable or a parameter is refused; None where it is allowed."""
     rule = rules.get(name)
     if rule is None:
-        nearest = get_close_matches(name, rules, n=SUGGESTED, cutoff=0.0)
+        nearest = get_close_matches(name[:64], rules, n=SUGGESTED, cutoff=0.0)
         words = ", ".join([*nearest, *(["..."] if len(rules) > SUGGESTED else [])])
         return Wording("{name} is not on the list: choose {words}", name=shown(name), words=words)
     return rule.problem(name, value)

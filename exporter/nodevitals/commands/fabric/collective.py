@@ -18,6 +18,7 @@ from nodevitals.checks.launchers import manifests
 from nodevitals.checks.launchers.mpirun import MpirunLauncher
 from nodevitals.checks.model import CheckRequest, RunResult, TestRequest, Verdict
 from nodevitals.checks.requests.collective import Collective, verify
+from nodevitals.checks.requests.runs import WARM_UP
 from nodevitals.checks.requests.sizes import parse_sizes, spelled
 from nodevitals.checks.ssh import remote
 from nodevitals.checks.verdicts.verdict import verdict_of
@@ -73,6 +74,14 @@ def add_to(subparsers: Subparsers) -> None:
     operation = "the collective (default all_reduce)"
     add("--operation", choices=COLLECTIVES, help=operation)
     add("--devices-per-node", type=int, metavar="N", help="ranks per node (default 8)")
+    process = "devices that one process drives, for nccl (default 1)"
+    add("--devices-per-process", type=int, metavar="N", help=process)
+    data = "float, half, bfloat16, ... for nccl, fp32, fp16, ... for hccl (default float, fp32)"
+    add("--data-type", metavar="TYPE", help=data)
+    operator = "sum, prod, min, max; avg for nccl (default sum)"
+    add("--reduction", metavar="OPERATOR", help=operator)
+    warm_up = "iterations before those that are timed (default 5)"
+    add("--warm-up-iterations", type=int, metavar="N", help=warm_up)
     size = parser.add_mutually_exclusive_group()
     help_text = "bytes of a message (default 1 GiB)"
     size.add_argument("--message-bytes", type=int, metavar="N", help=help_text)
@@ -140,7 +149,7 @@ def run(options: argparse.Namespace) -> int:
         refuse_given(options, LOCAL_ONLY, "is for a run without a hub: leave it out, or --hub")
         return run_on_hub(request_of(options, "collective", _requested(options)), options)
     refuse_given(options, (*HUB_ONLY, "no_isolate"), "needs --hub")
-    nodes = chosen_nodes(options)
+    nodes = chosen_nodes(options, least=1)
     wanted = _collective(nodes, options)
     if options.render:
         return _render(wanted, options)
@@ -193,6 +202,10 @@ def _requested(options: argparse.Namespace) -> dict[str, object]:
         "sizes": sizes_of(options),
         "iterations": options.iterations,
         "devices_per_node": options.devices_per_node,
+        "devices_per_process": options.devices_per_process,
+        "data_type": options.data_type,
+        "reduction": options.reduction,
+        "warm_up_iterations": options.warm_up_iterations,
         "queue_pairs": options.queue_pairs,
         "gid_index": options.gid_index,
         "traffic_class": options.traffic_class,
@@ -225,8 +238,12 @@ def _collective(nodes: list[str], options: argparse.Namespace) -> Collective:
             operation=options.operation or "all_reduce",
             nodes=tuple(nodes),
             devices_per_node=either(options.devices_per_node, 8),
+            devices_per_process=either(options.devices_per_process, 1),
             sizes=sizes,
             iterations=either(options.iterations, 20),
+            warm_up_iterations=either(options.warm_up_iterations, WARM_UP),
+            data_type=options.data_type or "",
+            reduction=options.reduction or "",
             program=options.program,
             hca=options.hca,
             interface=options.interface,

@@ -36,8 +36,8 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen_nodes(options: argparse.Namespace) -> list[str]:
-    """The nodes of --nodes or --pool, at least two."""
+def chosen_nodes(options: argparse.Namespace, least: int = 2) -> list[str]:
+    """The nodes of --nodes or --pool, at least `least`."""
     if options.nodes:
         names = [name.strip() for name in options.nodes.split(",") if name.strip()]
     else:
@@ -48,8 +48,9 @@ def chosen_nodes(options: argparse.Namespace) -> list[str]:
         settings = msgspec.structs.replace(fabric_settings(options.config), group_by="pool")
         members = listed_members(settings, options.config)
         names = [name for name, member in members.items() if member.group == options.pool]
-    if len(set(names)) < 2:
-        raise CommandError(f"a pair takes two nodes; there are: {', '.join(names) or 'none'}")
+    if len(set(names)) < least:
+        takes = "a pair takes two nodes" if least > 1 else "a collective takes a node or more"
+        raise CommandError(f"{takes}; there are: {', '.join(names) or 'none'}")
     for name in names:
         if name.startswith("-"):
             raise CommandError(f"{name!r} is no node")

@@ -117,6 +117,17 @@ TEXTS: dict[str, str] = {
     "help_traffic_class": "DSCP × 4, plus the ECN bits: 104 for DSCP 26.",
     "devices_per_node": "Devices per node",
     "help_devices_per_node": "GPUs or NPUs of each node that take part.",
+    "devices_per_process": "Devices per process",
+    "help_devices_per_process": (
+        "-g of nccl-tests: 8 for one process per node with eight GPUs; the HCCL test has 1."
+    ),
+    "data_type": "Data type",
+    "help_data_type": "float, half, bfloat16 of nccl-tests; fp32, fp16, bfp16 of the HCCL test.",
+    "reduction": "Reduction operator",
+    "help_reduction": "Of all_reduce, reduce and reduce_scatter; avg and mulsum are NCCL's.",
+    "warm_up_iterations": "Warm-up iterations",
+    "help_warm_up_iterations": "Before the iterations that are timed.",
+    "help_iterations_collective": "Iterations that are timed.",
     "rounds": "Rounds",
     "help_rounds": (
         "In a round each node has one partner. Empty: all pairs; needed above 256 nodes."
