@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nodevitals.checks.launchers.launcher import Launched, launched, refused
-from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Cost, Requester, RunResult
+from nodevitals.checks.launchers.launcher import Launched, Progress, ignore, launched, refused
+from nodevitals.checks.model import (
+    BusExpectation,
+    Check,
+    CheckDetail,
+    CheckRequest,
+    Cost,
+    Requester,
+    RunResult,
+    TestRequest,
+)
 from nodevitals.checks.requests.collective import Collective
 from nodevitals.probes.fabric.settings import StaticSource
 from nodevitals.probes.fabric.tools.report import Report, ResultRow
@@ -36,7 +45,9 @@ class SimulatedLauncher:
         self.names: list[str] = []
         self.removed: list[str] = []
 
-    async def run(self, wanted: Collective, name: str, seconds: float) -> Launched:
+    async def run(
+        self, wanted: Collective, name: str, seconds: float, progress: Progress = ignore
+    ) -> Launched:
         self.names.append(name)
         if self.bad in wanted.nodes:
             return refused("corruption", "7 wrong values")
@@ -51,20 +62,22 @@ class SimulatedLauncher:
 class HungLauncher(SimulatedLauncher):
     """Collectives that do not end."""
 
-    async def run(self, wanted: Collective, name: str, seconds: float) -> Launched:
+    async def run(
+        self, wanted: Collective, name: str, seconds: float, progress: Progress = ignore
+    ) -> Launched:
         await asyncio.Event().wait()
         raise AssertionError
 
 
-def hub_of(folder: Path, launcher: SimulatedLauncher) -> tuple[Store, Coordinator]:
+def hub_of(
+    folder: Path, launcher: SimulatedLauncher, runner: type[CollectiveRunner] = CollectiveRunner
+) -> tuple[Store, Coordinator]:
     nodes = NodesSettings(static=(StaticSource(targets=NODES),))
     settings = HubSettings(state_directory=str(folder), nodes=nodes)
     members = Members()
     members.read(nodes)
     store = Store(str(folder))
-    return store, Coordinator(
-        settings, store, members, CollectiveRunner(launcher, NodeWatch(None, members))
-    )
+    return store, Coordinator(settings, store, members, runner(launcher, NodeWatch(None, members)))
 
 
 async def ended(coordinator: Coordinator, request: CheckRequest) -> CheckDetail:
@@ -120,6 +133,79 @@ def test_the_first_collective_ever_is_unknown(tmp_path: Path) -> None:
     assert verdicts[0].message.startswith(
         "the collective reached 100 GB/s on its bus; no reference"
     )
+
+
+def test_sizes_that_are_measured_are_shown_while_the_collective_runs(tmp_path: Path) -> None:
+    class Telling(SimulatedLauncher):
+        """Has measured two of three sizes, and waits before the last."""
+
+        async def run(
+            self, wanted: Collective, name: str, seconds: float, progress: Progress = ignore
+        ) -> Launched:
+            reports = [
+                Report(
+                    outcome="ok",
+                    rows=(ResultRow(message_bytes=size, bus_bandwidth_bytes_per_second=1e9),),
+                )
+                for size in wanted.sizes
+            ]
+            progress(reports[:2])
+            told.set()
+            await go_on.wait()
+            return launched(reports, "$ mpirun -n 8 all_reduce_perf\nrows\n")
+
+    async def main() -> tuple[CheckDetail, CheckDetail]:
+        store, coordinator = hub_of(tmp_path, Telling())
+        test = TestRequest(sizes="1MiB..4MiB x2")
+        check = await coordinator.submit(replace(REQUEST, test=test, isolate=False), ASKER)
+        await told.wait()
+        running = await coordinator.get(check.id)
+        changes = coordinator.changes()
+        go_on.set()
+        async for change in changes:
+            if change.id == check.id and change.ended is not None:
+                break
+        done = await coordinator.get(check.id)
+        assert coordinator.partial(check.id) == ()
+        await coordinator.stop()
+        await store.close()
+        return running, done
+
+    told, go_on = asyncio.Event(), asyncio.Event()
+    running, done = asyncio.run(main())
+    assert running.check.phase == "running"
+    assert [len(result.reports) for result in running.results] == [2]
+    assert [len(result.reports) for result in done.results] == [3]
+    assert done.results[0].commands == ("mpirun -n 8 all_reduce_perf",)
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "outcome", "named"),
+    [(120.0, "ok", []), (150.0, "unknown", []), (360.0, "bad", ["all devices"])],
+)
+def test_first_collective_is_held_against_the_hardware(
+    tmp_path: Path, gigabytes: float, outcome: str, named: list[str]
+) -> None:
+    """It has 100 GB/s: all groups as well, so the search for a node names none."""
+
+    class Knowing(CollectiveRunner):
+        async def bus(self, check: Check) -> BusExpectation:
+            return BusExpectation(bytes_per_second=gigabytes * 1e9, basis="8 ports of 400 Gb/s")
+
+    async def main() -> CheckDetail:
+        store, coordinator = hub_of(tmp_path, SimulatedLauncher(), Knowing)
+        test = TestRequest(sizes="4GiB")
+        request = replace(REQUEST, expected_bytes_per_second=None, test=test)
+        found = await ended(coordinator, request)
+        await coordinator.stop()
+        await store.close()
+        return found
+
+    check = asyncio.run(main()).check
+    assert check.verdict is not None
+    assert check.verdict.outcome == outcome, check.verdict
+    assert [found.subject for found in check.verdict.findings] == named
+    assert check.bus is not None
 
 
 def test_a_run_that_a_killed_hub_left_is_ended_and_not_run_again(tmp_path: Path) -> None:

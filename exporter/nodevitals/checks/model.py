@@ -177,6 +177,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[NodeVerdict, ...] = ()
 
 
+class BusExpectation(msgspec.Struct, frozen=True, kw_only=True):
+    """The bus bandwidth of a healthy collective, from facts about its nodes (verdicts/bus.py)."""
+
+    bytes_per_second: float
+    basis: str
+    """For people: `8 ports of 400 Gb/s per node, 90 %`."""
+
+
 class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One test of a pair, one collective, or one node's own checks."""
 
@@ -228,6 +236,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """The same for each operation and device, where there are several: `figures` of that check."""
     baseline_ok: bool = True
     """Whether that check was ok."""
+    bus: Optional[BusExpectation] = None
+    """collective: what its nodes should reach; None where that is unknown."""
     figure: Optional[float] = None
     """Median of the results: bytes per second (of the bus for collectives), seconds for latencies;
     of the largest size, the first operation and the first device."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from nodevitals.checks.isolation.bisection import MAX_SECONDS, Bisection, request_of, state_of
 from nodevitals.checks.model import Check, RunResult, Verdict
 from nodevitals.checks.verdicts.figures import at_size, largest
-from nodevitals.checks.verdicts.verdict import is_bad
+from nodevitals.checks.verdicts.verdict import healthy_figure, is_bad
 from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.execution import Execution
 from nodevitals_hub.checks.runners import PlannedRun, Runner
@@ -75,10 +75,10 @@ async def isolate(
     `execute` returns the stored result of a run that was executed before.
     """
     request = check.request
-    if not request.isolate or not is_bad(request, whole, check.baseline):
+    if not request.isolate or len(request.nodes) < 2 or not is_bad(check, whole):
         return None
     figure = at_size(whole, request.test, largest(request.test))
-    bisection = Bisection(state_of(request, check.baseline, whole.rails, whole=figure))
+    bisection = Bisection(state_of(request, healthy_figure(check), whole.rails, whole=figure))
     number = whole.number + 1
     while batch := bisection.next():
         runs = []

@@ -203,7 +203,14 @@ class Coordinator:
     async def get(self, identity: str) -> CheckDetail:
         """One check with its results. Raises RefusedError."""
         check = await self.check(identity)
-        return CheckDetail(check=check, results=await _stored(self._store.results(identity)))
+        results = await _stored(self._store.results(identity))
+        done = {result.number for result in results}
+        going_on = [result for result in self.partial(identity) if result.number not in done]
+        return CheckDetail(check=check, results=(*results, *going_on))
+
+    def partial(self, identity: str) -> tuple[RunResult, ...]:
+        """What the runs of a check that are not done have measured so far."""
+        return self._runner.partial(identity)
 
     async def check(self, identity: str) -> Check:
         """One check without its results. Raises RefusedError."""
@@ -273,6 +280,7 @@ class Coordinator:
                 baseline=like.figure if like else None,
                 baselines=like.figures if like else {},
                 baseline_ok=ok,
+                bus=await self._runner.bus(check),
             )
             await until_stored(lambda: self._store.update(check))
         self._running[check.id] = check

@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from nodevitals.checks.model import Check, CheckRequest, NodeVerdict, RunResult, TestRequest
+from nodevitals.checks.model import (
+    BusExpectation,
+    Check,
+    CheckRequest,
+    NodeVerdict,
+    RunResult,
+    TestRequest,
+)
 from nodevitals_hub.checks.peer_sights import Sights
 from nodevitals_hub.store.check_store import Issued
 
@@ -56,6 +63,16 @@ class Runner:
     async def findings(self, check: Check) -> Sequence[NodeVerdict]:
         """Faults of the nodes that are known before the first run, and prevent it."""
         del check
+        return ()
+
+    async def bus(self, check: Check) -> BusExpectation | None:
+        """The bus bandwidth that a collective should reach; None where that is unknown."""
+        del check
+        return None
+
+    def partial(self, identity: str) -> tuple[RunResult, ...]:
+        """What the runs of a check that are not done have measured so far, where they tell."""
+        del identity
         return ()
 
     async def refresh(self) -> None:

@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from nodevitals.checks.launchers.launcher import Launcher
 from nodevitals.checks.launchers.manifests import JobOptions
 from nodevitals.checks.launchers.mpirun import MpirunLauncher
-from nodevitals.checks.model import Check, CheckRequest, NodeVerdict, RunResult
+from nodevitals.checks.model import (
+    BusExpectation,
+    Check,
+    CheckRequest,
+    NodeVerdict,
+    RunResult,
+)
+from nodevitals.checks.verdicts import bus
 from nodevitals.errors import Wording
 from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.checks.members import Members
@@ -126,6 +133,19 @@ class KindRunner(Runner):
             return ()
         facts = await self.nodes.facts(self._listed(check.request), fresh=True)
         return short_of_devices(facts, check.request.test.devices_per_node or 8)
+
+    async def bus(self, check: Check) -> BusExpectation | None:
+        """From what the agents of all nodes expose."""
+        if self.nodes is None or check.request.kind != "collective":
+            return None
+        facts = await self.nodes.facts(self._listed(check.request))
+        if len(facts) < len(check.request.nodes):
+            return None
+        return bus.expected(check.request.test, [own.machine for own in facts.values()])
+
+    def partial(self, identity: str) -> tuple[RunResult, ...]:
+        """Of collectives only."""
+        return () if self._collectives is None else self._collectives.partial(identity)
 
     def _listed(self, request: CheckRequest) -> list[Member]:
         known = self._members.by_name

@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nodevitals.checks.deadlines import within
 from nodevitals.checks.model import Check, NodeVerdict, RunResult
+from nodevitals.checks.verdicts.bus import Machine
 from nodevitals.probes.fabric.tools.report import Report, failed
 from nodevitals_hub.checks import peer_sights
 from nodevitals_hub.checks.check_requests import Member
@@ -26,6 +27,7 @@ from nodevitals_hub.checks.peer_sights import PeerSight
 from nodevitals_hub.checks.runners import PlannedRun, Runner, skipped
 from nodevitals_hub.launch.agent_metrics import Scraper
 from nodevitals_hub.launch.agent_replies import body_of, decompressed
+from nodevitals_hub.launch.machine_facts import machine_of
 from nodevitals_hub.settings.agents import AgentsSettings
 from nodevitals_hub.store.check_store import Issued
 
@@ -44,6 +46,7 @@ _PREFIXES = tuple(
     f"nodevitals_{name}"
     for name in (
         "accelerator_up",
+        "accelerator_info",
         "accelerators_expected",
         "accelerators_present",
         "accelerators_baseline",
@@ -51,6 +54,11 @@ _PREFIXES = tuple(
         "jobs_processes",
         "build_info",
         "rdma_port_up",
+        "rdma_port_rate_bytes_per_second",
+        "rdma_port_expected_rate_bytes_per_second",
+        "rdma_device_info",
+        "ascend_link_speed_bytes_per_second",
+        "nvidia_nvlinks_expected",
         "network_up",
         "probe_success",
         "mount_present",
@@ -76,6 +84,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """RDMA ports that are not active."""
     failing_probes: tuple[str, ...] = ()
     mounts_missing: tuple[str, ...] = ()
+    machine: Machine = Machine()
 
     @property
     def in_use(self) -> bool:
@@ -131,6 +140,7 @@ def parse(text: str) -> Facts:
         ports_down=labels("rdma_port_up", 0.0, "device", "port"),
         failing_probes=labels("probe_success", 0.0, "probe", "target"),
         mounts_missing=labels("mount_present", 0.0, "mountpoint"),
+        machine=machine_of(samples),
     )
 
 

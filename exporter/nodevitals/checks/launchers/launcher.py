@@ -93,6 +93,11 @@ def refused(
     return launched([failed(kind, message)], raw=raw, nodes=nodes)
 
 
+def commands_in(raw: str) -> str:
+    """The command lines in the output of a collective, each in a line."""
+    return "\n".join(line[2:] for line in raw.splitlines() if line.startswith("$ "))
+
+
 def named(problems: Mapping[str, str]) -> str:
     """`node: why` for some nodes, in one line."""
     parts = [f"{node}: {why}" for node, why in list(problems.items())[:MAX_NAMED]]

@@ -67,7 +67,7 @@ def lacking(
     if (baseline is not None and baseline_ok) or all(_is_well(request, run) for run in measured):
         return ""
     worst = min(measured, key=lambda run: (_share(request, run) or 0.0, _speed(request, run)))
-    subject = _subject(request, worst, len({frozenset(run.nodes) for run in measured}))
+    subject = _subject(worst, len({frozenset(run.nodes) for run in measured}))
     latency = request.test.operation in LATENCY
     text = f"{subject} reached {reached(request, worst)}; no reference: "
     text += HOW_LATENCY if latency else HOW
@@ -153,8 +153,6 @@ def _size(request: CheckRequest) -> int:
 def reached(request: CheckRequest, run: RunResult) -> str:
     """The speed for people: `4.9 of 200 Gb/s, 2 %`."""
     figure = _figure(request, run) or 0.0
-    if request.kind == "collective":
-        return f"{figure / 1e9:.3g} GB/s on its bus"
     if request.test.operation in LATENCY:
         return f"a latency of {figure * 1e6:.3g} us"
     share, ports = _share(request, run), sorted(set(_ports(request, run)))
@@ -172,7 +170,5 @@ def _name(run: RunResult) -> str:
     return " - ".join(run.nodes[:2])
 
 
-def _subject(request: CheckRequest, run: RunResult, count: int) -> str:
-    if request.kind == "collective":
-        return "the collective"
+def _subject(run: RunResult, count: int) -> str:
     return f"the slowest pair, {_name(run)}," if count > 1 else _name(run)

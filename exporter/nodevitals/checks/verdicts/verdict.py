@@ -10,18 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Optional
 
-from nodevitals.checks.model import Check, CheckRequest, RunResult, Verdict
+from nodevitals.checks.model import BusExpectation, Check, CheckRequest, RunResult, Verdict
 from nodevitals.checks.requests.runs import Series, request_of, results_of, series_of
-from nodevitals.checks.verdicts import figures, reference, repetitions
+from nodevitals.checks.verdicts import collectives, figures, reference, repetitions
+from nodevitals.checks.verdicts.collectives import Past
 from nodevitals.checks.verdicts.comparison import compare
-from nodevitals.checks.verdicts.findings import (
-    EVERYWHERE,
-    Judgement,
-    finding,
-    findings_of,
-    percent,
-    rail_of,
-)
+from nodevitals.checks.verdicts.findings import EVERYWHERE, Judgement, findings_of
 from nodevitals.checks.verdicts.rails import joined
 
 
@@ -42,6 +36,7 @@ def judge(
         isolation,
         check.baseline_ok,
         check.baselines,
+        check.bus,
     )
 
 
@@ -53,14 +48,16 @@ def verdict_of(
     isolation: Optional[Verdict] = None,
     baseline_ok: bool = True,
     baselines: Optional[Mapping[str, float]] = None,
+    bus: Optional[BusExpectation] = None,
 ) -> Verdict:
     """The verdict on a resolved request with this number of planned runs; further runs are
     repetitions (repetitions.py). `baseline_ok`: the last equal check had a reference itself.
-    `baselines` are its figures where there are several series.
+    `baselines` are its figures where there are several series; `bus` is what a collective should
+    reach.
     """
     runs = figures.in_order(results)
     if request.kind == "collective":
-        return _of_collective(request, runs, baseline, isolation, baseline_ok)
+        return _of_collective(request, runs, isolation, Past(baseline, baseline_ok, bus))
     runs, repeated = repetitions.merged(request, planned, runs)
     if request.kind == "node":
         judgement = _of_failures(request, runs)
@@ -194,26 +191,22 @@ def _odd_runs(request: CheckRequest, runs: Sequence[RunResult], judgement: Judge
     return odd
 
 
-def is_bad(request: CheckRequest, result: RunResult, baseline: Optional[float]) -> bool:
+def is_bad(check: Check, result: RunResult) -> bool:
     """Whether a collective failed or is slow, so that a bisection may find the cause."""
-    failure = figures.failure_of(result, request)
+    failure = figures.failure_of(result, check.request)
     if failure is not None:
         return failure.cause != "workload" and not result.skipped
-    return (_ratio(request, result, baseline) or 1.0) < request.share
+    past = Past(check.baseline, check.baseline_ok, check.bus)
+    return collectives.slow(check.request, result, past) is not None
 
 
-def _ratio(request: CheckRequest, result: RunResult, baseline: Optional[float]) -> Optional[float]:
-    figure = figures.at_size(result, request.test, figures.largest(request.test))
-    usual = request.expected_bytes_per_second or baseline
-    return figure / usual if figure and usual else None
+def healthy_figure(check: Check) -> Optional[float]:
+    """The figure of a healthy collective, where nothing is expected of it."""
+    return check.baseline or (check.bus.bytes_per_second if check.bus else None)
 
 
 def _of_collective(
-    request: CheckRequest,
-    runs: Sequence[RunResult],
-    baseline: Optional[float],
-    isolation: Optional[Verdict],
-    baseline_ok: bool,
+    request: CheckRequest, runs: Sequence[RunResult], isolation: Optional[Verdict], past: Past
 ) -> Verdict:
     """The verdict by the run over all nodes and the bisection that followed."""
     whole = next((run for run in runs if set(run.nodes) == set(request.nodes)), None)
@@ -224,16 +217,13 @@ def _of_collective(
     elif failure is not None and failure.reason in EVERYWHERE and _names_none(isolation):
         judgement.doubts.append(("harness", failure.text))
     elif failure is not None and failure.cause == "hardware":
-        judgement.findings.append(finding(rail_of(request), "rail", "hardware", failure.text))
+        judgement.findings.append(collectives.finding_on(request, "hardware", failure.text))
     elif failure is not None:
         judgement.doubts.append((failure.cause, failure.text))
+    elif (found := collectives.slow(request, whole, past)) is not None:
+        judgement.findings.append(found)
     else:
-        ratio = _ratio(request, whole, baseline)
-        what = "expected rate" if request.expected_bytes_per_second else "last check's"
-        if ratio is not None and ratio < request.share:
-            text = f"{percent(ratio)} of the {what}"
-            judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, ratio))
-        judgement.lacking = reference.lacking(request, [whole], baseline, baseline_ok)
+        judgement.lacking = collectives.lacking(request, whole, past)
     if isolation is not None and isolation.findings:
         judgement.notes += [
             f"all {len(request.nodes)} nodes: {of_all.message}" for of_all in judgement.findings
