@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from nodevitals.checks.ssh.report import as_csv
 
 from nodevitals.checks.model import CheckDetail, CheckRequest, NodeVerdict, RunResult, TestRequest
 from nodevitals.checks.requests.allowed_variables import MCA, NCCL
@@ -23,6 +24,7 @@ from nodevitals.probes.fabric.tools.report import Report, ResultRow
 from nodevitals_hub.checks.check_requests import Member, RefusedError
 from nodevitals_hub.web import form, pages, rendering, spellings
 from nodevitals_hub.web.heatmap import overview
+from nodevitals_hub.web.results.curve import curve_of
 from nodevitals_hub.web.results.maps import TONES, labels_of
 from nodevitals_hub.web.texts import phrases
 from nodevitals_hub.web.texts.translations import LANGUAGES, texts_of
@@ -159,6 +161,7 @@ def check_page(detail: CheckDetail, language: str) -> str:
         "check.html",
         check=check,
         found=overview(detail),
+        curve=curve_of(detail) if check.request.kind == "collective" else None,
         latency=False,
         latencies=(),
         request_fields=pages.parameters_of(check.request),

@@ -24,6 +24,7 @@ from nodevitals_hub.web.heatmap import Overviews
 from nodevitals_hub.web.rendering import STYLE
 from nodevitals_hub.web.results import run_pages
 from nodevitals_hub.web.results.comparison import Comparison, comparable
+from nodevitals_hub.web.results.curve import Curve, curve_of
 from nodevitals_hub.web.results.maps import TONES
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
             earlier=await _earlier(hub, check) if ended else (),
             compared=await _compared(hub, check, request.query_params.get("with", "")),
             found=await overviews.of(check),
+            curve=await _curve(hub, check),
             latency=check.request.test.operation in LATENCY,
             latencies=LATENCY,
             request_fields=parameters_of(check.request),
@@ -152,6 +154,12 @@ async def _earlier(hub: Hub, check: Check) -> dict[str, list[Check]]:
             same = set(other.request.nodes) == set(check.request.nodes)
             groups["same_nodes" if same else "other_nodes"].append(other)
     return {name: found for name, found in groups.items() if found}
+
+
+async def _curve(hub: Hub, check: Check) -> Curve | None:
+    if check.request.kind != "collective":
+        return None
+    return curve_of(await hub.checks.get(check.id))
 
 
 def parameters_of(request: CheckRequest) -> dict[str, str]:

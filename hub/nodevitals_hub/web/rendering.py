@@ -88,6 +88,11 @@ def rate(value: float | None, latency: bool = False) -> str:
     return f"{value * 8:.3g} b/s"
 
 
+def gigabytes(value: float) -> str:
+    """A bus bandwidth, in the unit of the tools: 10^9 bytes per second."""
+    return f"{value / 1e9:.4g} GB/s"
+
+
 def size(value: float) -> str:
     """A number of bytes."""
     for power, unit in ((5, "PiB"), (4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
@@ -105,6 +110,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(moment=moment, span=_span, rate=rate, size=size, rounded=rounded)
+    environment.filters.update(gigabytes=gigabytes)
     environment.globals.update(phrases=phrases)
     return environment
 

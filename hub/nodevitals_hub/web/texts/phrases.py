@@ -5,6 +5,7 @@ In: a check with its verdict, and a function that returns translated texts. Out:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from nodevitals.checks.model import Check, NodeVerdict
@@ -86,5 +87,10 @@ def _usual(finding: NodeVerdict, check: Check) -> str:
     if request.kind == "matrix" and finding.scope != "rail":
         return "usual_median"
     # A rail found by the groups of a collective is slower than the other rails.
-    one_rail = request.kind == "collective" and finding.subject != ALL_DEVICES
+    whole = (ALL_DEVICES, *(request.nodes if len(request.nodes) == 1 else ()))
+    one_rail = request.kind == "collective" and finding.subject not in whole
+    if check.bus is not None and check.figure is not None and not one_rail:
+        share = check.figure / check.bus.bytes_per_second
+        if math.isclose(share, finding.ratio or 0.0, rel_tol=1e-6):
+            return "usual_bus"
     return "usual_any" if one_rail else "usual_last"

@@ -124,7 +124,9 @@ TEXTS: dict[str, str] = {
     "data_type": "Data type",
     "help_data_type": "float, half, bfloat16 of nccl-tests; fp32, fp16, bfp16 of the HCCL test.",
     "reduction": "Reduction operator",
-    "help_reduction": "Of all_reduce, reduce and reduce_scatter; avg and mulsum are NCCL's.",
+    "help_reduction": (
+        "sum, prod, min or max of all_reduce, reduce and reduce_scatter; avg and mulsum are NCCL's."
+    ),
     "warm_up_iterations": "Warm-up iterations",
     "help_warm_up_iterations": "Before the iterations that are timed.",
     "help_iterations_collective": "Iterations that are timed.",
@@ -190,6 +192,7 @@ TEXTS: dict[str, str] = {
     "usual_expected": "the expected rate",
     "usual_median": "the median",
     "usual_last": "the last like check",
+    "usual_bus": "what the hardware of its nodes gives",
     "usual_any": "the usual rate",
     "comma": ", ",
     "clause": ", ",
