@@ -807,3 +807,20 @@ def test_each_series_is_compared_with_its_own_past() -> None:
     found = judge(msgspec.structs.replace(check, baselines=before), results, RATE)
     assert [one.subject for one in found.findings] == ["mlx5_0", "mlx5_1", "mlx5_2"]
     assert figures_of(check, results)["write_bw mlx5_2"] == RATE / 2
+
+
+def test_a_slow_pcie_link_is_a_suspect_of_its_node() -> None:
+    request, results = rails(lambda a, b, device: RATE * (0.5 if ONE in (a, b) else 1.0), 4)
+    narrow = "PCIe 8.0 GT/s x8 of 32.0 GT/s x16"
+    limited = [
+        msgspec.structs.replace(
+            run,
+            port_limits=tuple(
+                (narrow * (run.nodes[0] == ONE), narrow * (run.nodes[1] == ONE))
+                for _ in run.reports
+            ),
+        )
+        for run in results
+    ]
+    (found,) = verdict(request, limited).findings
+    assert (found.subject, found.suspects[:2]) == (ONE, ("port mlx5_0", narrow))

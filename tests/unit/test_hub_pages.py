@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from nodevitals.checks.ssh.report import as_csv
 
 from nodevitals.checks.model import CheckDetail, CheckRequest, NodeVerdict, RunResult, TestRequest
 from nodevitals.checks.requests.allowed_variables import MCA, NCCL
 from nodevitals.checks.requests.devices import natural
 from nodevitals.checks.requests.rounds import Plan
-from nodevitals.checks.tables import as_csv
+from nodevitals.checks.verdicts.tables import as_csv
 from nodevitals.checks.verdicts.verdict import judge
 from nodevitals.probes.fabric.tools.report import Report, ResultRow
 from nodevitals_hub.checks.check_requests import Member, RefusedError

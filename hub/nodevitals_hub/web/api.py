@@ -13,7 +13,7 @@ from litestar import Request, Response, delete, get, post
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Kind, Requester, Role
-from nodevitals.checks.tables import as_csv
+from nodevitals.checks.verdicts.tables import as_csv
 from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.web.results.comparison import Comparison, compare

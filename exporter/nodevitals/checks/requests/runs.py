@@ -110,6 +110,7 @@ def results_of(results: Iterable[RunResult], series: Series) -> list[RunResult]:
             result,
             reports=result.reports[part],
             port_bytes_per_second=result.port_bytes_per_second[part],
+            port_limits=result.port_limits[part],
         )
         for result in results
     ]

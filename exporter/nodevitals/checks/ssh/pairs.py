@@ -98,6 +98,7 @@ class Tests:
             commands=tuple(commands),
             outputs=tuple(outputs),
             port_bytes_per_second=tuple(self._rates(test, nodes) for test in self._tests),
+            port_limits=tuple(self._limits(test, nodes) for test in self._tests),
             started=started,
             seconds=time.monotonic() - clock,
         )
@@ -109,6 +110,11 @@ class Tests:
             self._port(target, test.on_target().device).bytes_per_second,
         )
         return (rates[0], rates[1]) if rates[0] and rates[1] else None
+
+    def _limits(self, test: TestSettings, nodes: tuple[str, ...]) -> tuple[str, str]:
+        source, target = nodes
+        of_source = self._port(source, test.device).limit
+        return of_source, self._port(target, test.on_target().device).limit
 
     def _port(self, node: str, device: str) -> remote.Port:
         return self._ports.get((node, device), remote.Port())

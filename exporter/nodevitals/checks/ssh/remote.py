@@ -60,6 +60,8 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     """None on InfiniBand, and for iperf3."""
     bytes_per_second: float | None = None
     """Rate of a physical port; None where it is unknown."""
+    limit: str = ""
+    """What keeps it from that rate; '' for nothing."""
     address: str = ""
     """Address of the network interface; '' where it has none, and for perftest."""
 
@@ -162,19 +164,20 @@ def ports(nodes: Iterable[str], tests: Sequence[TestSettings]) -> dict[tuple[str
 def _port(node: str, test: TestSettings) -> Port:
     directory, rate = port.place_of(test)
     argv = ["sh", "-c", port.PORT_SCRIPT, "sh", f"/sys/{directory}", rate]
-    promised = port.promised(test, port.facts_there(run(node, argv, 10).text))
+    facts = port.facts_there(run(node, argv, 10).text)
+    promised, limit = port.promised(test, facts), port.limit_of(test, facts)
     if test.tool == "iperf3":
         addresses = run(
             node, ["ip", "-o", "addr", "show", "dev", test.device, "scope", "global"], 10
         )
-        return Port(bytes_per_second=promised, address=parse_address(addresses.text))
+        return Port(bytes_per_second=promised, limit=limit, address=parse_address(addresses.text))
     gid_index = test.gid_index
     if gid_index is None:
         folder = f"/sys/class/infiniband/{test.device}/ports/{test.ib_port}"
         script = f"cd {shlex.quote(folder)} && grep -H . gids/* gid_attrs/types/* gid_attrs/ndevs/*"
         gid = choose(parse_gids(run(node, ["sh", "-c", f"{script} 2>/dev/null"], 10).text))
         gid_index = None if gid is None else gid.index
-    return Port(bytes_per_second=promised, gid_index=gid_index)
+    return Port(bytes_per_second=promised, limit=limit, gid_index=gid_index)
 
 
 def parse_address(text: str) -> str:

@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Optional
 
-from nodevitals.checks.model import BusExpectation, Check, CheckRequest, RunResult, Verdict
+from msgspec.structs import replace
+
+from nodevitals.checks.model import (
+    BusExpectation,
+    Check,
+    CheckRequest,
+    NodeVerdict,
+    RunResult,
+    Verdict,
+)
 from nodevitals.checks.requests.runs import Series, request_of, results_of, series_of
 from nodevitals.checks.verdicts import collectives, figures, reference, repetitions
 from nodevitals.checks.verdicts.collectives import Past
@@ -168,8 +177,31 @@ def _as_measured(
     if len(runs) == len(failures) and {failure.reason for failure in failures} == {"unreachable"}:
         judgement.unreachable = f"all {len(runs)} tests failed: {failures[0].text}"
     compare(request, others, baseline, judgement)
+    limits = _limits_of(request, runs)
+    judgement.findings = [_with_limits(known, limits) for known in judgement.findings]
     judgement.lacking = reference.lacking(request, runs, baseline, baseline_ok)
     return judgement
+
+
+def _limits_of(request: CheckRequest, runs: Iterable[RunResult]) -> dict[str, str]:
+    """What keeps the ports of nodes from their rate, by node."""
+    place = figures.largest(request.test)
+    return {
+        name: text
+        for run in runs
+        for name, text in zip(run.nodes, (*run.port_limits[place : place + 1], ())[0])
+        if text
+    }
+
+
+def _with_limits(known: NodeVerdict, limits: Mapping[str, str]) -> NodeVerdict:
+    names = known.subject.split(" - ") if known.scope != "rail" else ()
+    texts = [
+        limits[name] if len(names) == 1 else f"{name}: {limits[name]}"
+        for name in names
+        if name in limits
+    ]
+    return replace(known, suspects=(*known.suspects, *texts))
 
 
 def _odd_runs(request: CheckRequest, runs: Sequence[RunResult], judgement: Judgement) -> set[int]:

@@ -16,7 +16,7 @@ from typing import Any, Optional
 import msgspec
 
 from nodevitals.checks.model import CheckDetail, CheckRequest, RunResult
-from nodevitals.checks.tables import as_csv, tables
+from nodevitals.checks.verdicts.tables import as_csv, tables
 from nodevitals.commands.fabric.options import expected_rate
 from nodevitals.commands.hub.client import (
     HubClient,
