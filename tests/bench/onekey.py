@@ -23,13 +23,13 @@ from typing import Any, TypeVar
 from bench import measure
 from testbed import onekey
 from testbed.kubernetes_api.checks import CheckApi
+from testbed.node import ROOT, SOURCES
 from testbed.nodesshd import SshServers
 from testbed.rails import LINK_BYTES_PER_SECOND, RailFabric
 
-ROOT = Path(__file__).parents[2]
 RUNS, LOAD = 200, 10
-ITERATIONS, LOADED_ITERATIONS = 64, 192
-"""8 MB, 0.7 s of a link; and 25 MB, 2 s: a tool that has to wait for a processor reaches less than
+ITERATIONS, LOADED_ITERATIONS = 8, 40
+"""1 MB, 0.4 s of a link; and 5 MB, 2 s: a tool that has to wait for a processor reaches less than
 the link has until its window has grown."""
 FOLDER = Path("/run/bed")
 OUTCOMES = ("ok", "bad", "unknown")
@@ -42,7 +42,7 @@ def main(folder: Path, *options: str) -> None:
     """
     del folder  # nothing is left of /run, which is the bed's own
     own = [ROOT / "tools/private-mounts", "--network", "--processes"]
-    python = ["env", f"PYTHONPATH={ROOT / 'tests'}", sys.executable, "-m", "bench.onekey"]
+    python = ["env", f"PYTHONPATH={ROOT / 'tests'}:{SOURCES}", sys.executable, "-m", "bench.onekey"]
     subprocess.run(["setpriv", "--pdeathsig", "KILL", "--", *own, *python, *options], check=True)
 
 

@@ -19,7 +19,7 @@ import trustme
 from testbed.fabric import REAL_TOOLS, FabricNode, issue
 from testbed.hubcluster import HubFabric
 
-LINK_RATE, LINK_BYTES_PER_SECOND = "100mbit", 12.5e6
+LINK_RATE, LINK_BYTES_PER_SECOND = "20mbit", 2.5e6
 Direction = Literal["", "sending", "receiving"]
 DIRECTIONS: tuple[Direction, ...] = ("sending", "receiving")
 
@@ -79,7 +79,7 @@ class RailFabric(HubFabric):
         direction: Direction = "",
     ) -> None:
         """Set the rate of links, of all devices and in both directions by default."""
-        limit = f"root tbf rate {rate} burst 64kb latency 200ms"
+        limit = f"root tbf rate {rate} burst 32kb latency 200ms"
         ports = []
         for name in names:
             chosen = devices or self.devices
