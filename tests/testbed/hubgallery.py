@@ -19,7 +19,6 @@ import yaml
 from nodevitals.checks.model import Check, CheckRequest, Requester, RunResult, Trigger, Verdict
 from nodevitals.checks.requests import cost, runs
 from nodevitals.checks.requests.parameters import resolve
-from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.probes.fabric.measurement import argv
 from nodevitals.probes.fabric.tools.report import LATENCY, Report, ResultRow, failed
 from nodevitals_hub.checks import planning
@@ -64,17 +63,28 @@ def _rate(nodes: Sequence[str], slow: dict[str, float]) -> float:
     return USUAL * share * (1 - 0.002 * (sum(map(ord, "".join(nodes))) % 20))
 
 
-def _report(request: CheckRequest, size: int, rate: float) -> Report:
-    operation, latency = request.test.operation, request.test.operation in LATENCY
+def _report(kind: str, operation: str, size: int, rate: float) -> Report:
+    latency = operation in LATENCY
     row = ResultRow(
         operation=operation,
         message_bytes=size,
-        iterations=request.test.iterations,
+        iterations=1000,
         bandwidth_bytes_per_second=None if latency else rate,
-        bus_bandwidth_bytes_per_second=rate if request.kind == "collective" else None,
+        bus_bandwidth_bytes_per_second=rate if kind == "collective" else None,
         latency_seconds={"median": LATENCY_SECONDS * USUAL / rate} if latency else None,
     )
     return Report(outcome="ok", rows=(row,))
+
+
+def _reports(request: CheckRequest, nodes: Sequence[str], slow: dict[str, float]) -> list[Report]:
+    """One per operation, device and size; `gpu-7 mlx5_3` is slow on that device only."""
+    found = []
+    for series in runs.series_of(request.test) if request.kind != "node" else ():
+        own = min(slow.get(f"{name} {series.device}", 1.0) for name in nodes)
+        for size in series.sizes:
+            rate = own * _rate(nodes, slow) * (size / series.sizes[-1]) ** 0.1
+            found.append(_report(request.kind, series.operation, size, rate))
+    return found or [Report(outcome="ok")]
 
 
 def _commands(request: CheckRequest, nodes: Sequence[str]) -> tuple[str, ...]:
@@ -89,15 +99,12 @@ def _commands(request: CheckRequest, nodes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _results(request: CheckRequest, slow: dict[str, float], broken: dict[str, Any]) -> Any:
-    sizes = parse_sizes(request.test.sizes) if request.kind != "node" else (1,)
     for run in planning.plan(request):
         why = next((broken[name] for name in run.nodes if name in broken), None)
         if isinstance(why, str):
             yield RunResult(number=run.number, nodes=run.nodes, skipped=why)
             continue
-        rate = _rate(run.nodes, slow)
-        last = sizes[-1]
-        reports = [_report(request, size, rate * (size / last) ** 0.1) for size in sizes]
+        reports = _reports(request, run.nodes, slow)
         if why is not None:
             reports = [why]
         yield RunResult(
@@ -167,6 +174,12 @@ def checks() -> dict[str, tuple[Check, list[RunResult]]]:
         "matrix-64": (_matrix(64), {"slow": {"gpu-7": 0.62, "gpu-40": 0.1}, "trigger": "alert"}),
         "matrix-200": (_matrix(200), {"slow": {"gpu-7": 0.41, "gpu-150": 0.7}}),
         "matrix-latency": (_matrix(8, operation="send_lat"), {"slow": {"gpu-2": 0.4}}),
+        "matrix-rails": (
+            _matrix(
+                8, device=",".join(f"mlx5_{n}" for n in range(8)), operation="write_bw,read_lat"
+            ),
+            {"slow": {"gpu-7 mlx5_3": 0.5, "gpu-2": 0.3}},
+        ),
         "matrix-noise": (
             _matrix(8),
             {"slow": {f"gpu-{a}-gpu-{a + b}": 0.5 for a in range(1, 7) for b in (1, 2)}},
@@ -228,6 +241,7 @@ async def fill(found: Site) -> dict[str, str]:
     paths["compared"] = f"{paths['matrix-bad']}?with={paths['matrix-ok'].rpartition('/')[2]}"
     paths["runs"] = f"{paths['matrix-64']}/runs"
     paths["run"] = f"{paths['pair-harness']}/runs/0"
+    paths["run-rails"] = f"{paths['matrix-rails']}/runs/3"
     paths["again"] = f"/checks/new?copy={paths['matrix-64'].rpartition('/')[2]}"
     alice = Requester(trigger="page", name="alice")
     for nodes, note in ((names(3), NOTE), (names(8), "")):
