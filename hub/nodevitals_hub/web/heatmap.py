@@ -18,7 +18,7 @@ from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.checks.verdicts import figures, repetitions
 from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.web.results.maps import Maps, maps_of
-from nodevitals_hub.web.results.runs import RunRow, commands_of_first, run_row
+from nodevitals_hub.web.results.runs import RunRow, commands_of_first, run_row, slowest
 
 MAX_ROWS = 100
 MAX_VERSIONS = 20
@@ -66,20 +66,13 @@ def overview(detail: CheckDetail) -> Overview:
     runs, _ = repetitions.merged(request, detail.check.cost.runs, results)
     first = series_of(request.test)[0]
     own = request_of(request, first)
-    measured = [
-        (run, figures.at_size(part, own.test, figures.largest(own.test)))
-        for run, part in zip(runs, results_of(runs, first))
-    ]
-    ordered = sorted(
-        measured, key=lambda x: -1.0 if x[1] is None else figures.speed_of(x[1], own.test)
-    )
-    slowest = [run for run, _ in ordered[:MAX_ROWS]]
+    found = slowest(runs, request, MAX_ROWS)
     return whole._replace(
         of_pairs=maps_of(detail, runs) if request.kind == "matrix" else Maps(),
         all_nodes=len(request.nodes),
         sizes=_by_size(own, results_of(runs, first)),
-        runs=tuple(run_row(run, detail) for run in slowest),
-        commands=commands_of_first(slowest, detail),
+        runs=tuple(run_row(run, detail, series) for run, series in found),
+        commands=commands_of_first(found, detail),
     )
 
 

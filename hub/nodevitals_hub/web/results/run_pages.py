@@ -69,7 +69,6 @@ def handlers(hub: Hub) -> list[Any]:
             node=node,
             start=start,
             page_runs=PAGE_RUNS,
-            latency=detail.check.request.test.operation in LATENCY,
             cluster=hub.settings.cluster,
         )
 
@@ -92,7 +91,6 @@ def handlers(hub: Hub) -> list[Any]:
             parts=parts_of(run),
             before=before,
             after=after,
-            latency=detail.check.request.test.operation in LATENCY,
             cluster=hub.settings.cluster,
         )
 
