@@ -1,39 +1,29 @@
-"""After a fault of logins or connections: other nodes are asked, the node is taken out of service,
-the site's command repairs it, other nodes reach it again, and it returns.
+"""After a fault of logins or connections: other nodes are asked before the node is taken out of
+service, and before it returns. tests/e2e/test_recovery.py has the whole story with a real sshd.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack
+from collections.abc import Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from nodevitals.checks.model import Check, RunResult
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.checks.peer_sights import PeerSight, Sights
-from nodevitals_hub.checks.runners import PlannedRun, Runner
-from nodevitals_hub.launch.node_checks import NodeRunner, Nodes
+from nodevitals_hub.checks.runners import Runner
 from nodevitals_hub.records import Isolation
-from nodevitals_hub.settings.agents import AgentsSettings
-from nodevitals_hub.store.check_store import Issued
-from testbed import sshd
-from testbed.node import Node, free_port, wait_until
 from testbed.repairs import Ticket, repairs_of
-from testbed.respond import Recorder, Responding, Site, responding
-from testbed.sshd import Sshd
+from testbed.respond import Recorder, Responding, responding
 
 NODES = [f"gpu-{number}" for number in range(1, 9)]
 SUSPECT = "gpu-1"
 REPORT = (SUSPECT, "peer_unreachable")
 FREE = {"nodes": 8, "share": 1.0, "per_hour": 8, "breaker_nodes": 1000, "breaker_share": 1.0}
 RECOVERY = {"faults": ["peer_unreachable", "node_reaches_nobody"], "observers": 3}
-AGENTS = {"token_file": "/none", "tls": dict.fromkeys(("ca_file", "cert_file", "key_file"), "/x")}
 
 
 def run(steps: Coroutine[Any, Any, None]) -> None:
@@ -237,141 +227,6 @@ def test_a_unit_that_its_own_agent_reports_as_down(tmp_path: Path) -> None:
             await asyncio.sleep(0.1)
             text = "its checks told nothing, tried again: ssh.service does not run on gpu-1"
             assert (await newest(found)).reason == text
-
-    run(steps())
-
-
-class AgentsOnly(Runner):
-    """What the hub asks real agents of: their metrics."""
-
-    def __init__(self, members: Members, port: int) -> None:
-        settings = msgspec.convert({**AGENTS, "metrics_port": port}, AgentsSettings)
-        self._members, self._nodes = members, Nodes(settings)
-        self._node = NodeRunner(self._nodes, members)
-
-    async def run(self, check: Check, run: PlannedRun, issued: Issued, again: bool) -> RunResult:
-        """Run a check of a node."""
-        return await self._node.run(check, run, issued, again)
-
-    async def sights(self, nodes: Sequence[str]) -> Sights:
-        """What the agents report."""
-        return await self._nodes.sights(self._members.by_name[name] for name in nodes)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._nodes.close()
-
-
-class AddressedNode(Node):
-    """An agent at an address of its own."""
-
-    def __init__(self, folder: Path, address: str, port: int, config: dict[str, Any]) -> None:
-        flag = f"--web.listen-address={address}:{port}"
-        super().__init__(folder, config, flag, **sshd.environment())
-        self.address, self.port, self.url = address, port, f"http://{address}:{port}"
-
-    def _accepts(self) -> bool:
-        assert self.process.poll() is None, self.log()
-        with socket.socket() as sock:
-            return sock.connect_ex((self.address, self.port)) == 0
-
-
-class Cluster:
-    """Four nodes, each with sshd and an agent that logs in at the others."""
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.port = free_port()
-        self.names = [f"127.0.0.{number}" for number in range(11, 15)]
-        key = sshd.make_key(folder / "key")
-        known_hosts = folder / "known_hosts"
-        self.servers: dict[str, Sshd] = {}
-        for name in self.names:
-            server = stack.enter_context(Sshd(folder / f"sshd-{name}", name))
-            server.authorize(key)
-            self.servers[name] = server
-        known_hosts.write_text("".join(one.known_host() for one in self.servers.values()))
-        login = {"user": sshd.USER, "key_file": str(key), "known_hosts_file": str(known_hosts)}
-        self.agents: dict[str, AddressedNode] = {}
-        for name in self.names:
-            others = [{"host": one, "protocol": "ssh"} for one in self.names if one != name]
-            probe: dict[str, Any] = {"interval": "2s", "timeout": "2s", "targets": others}
-            probe["login"] = {**login, "per_run": 3, "timeout": "1500ms"}
-            (folder / name).mkdir()
-            node = AddressedNode(folder / name, name, self.port, {"probes": {"peers": probe}})
-            self.agents[name] = node
-            stack.enter_context(node)
-
-    def reached(self, name: str) -> list[float | None]:
-        """Whether each other node reaches this one."""
-        return [
-            agent.value("nodevitals_peer_reachable", peer=name)
-            for other, agent in self.agents.items()
-            if other != name
-        ]
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with ExitStack() as stack:
-        yield Cluster(tmp_path, stack)
-
-
-def test_sshd_is_killed_restarted_and_the_node_returns(tmp_path: Path, cluster: Cluster) -> None:
-    """Real sshd, real agents, and the commands of a site; alerts and time are those of the test."""
-    suspect = cluster.names[1]
-    site = Site(tmp_path, cluster.names)
-    restart = tmp_path / "restart-sshd"
-    restart.write_text(f"#!/bin/sh\nexec {tmp_path}/sshd-$1/start\n")
-    restart.chmod(0o755)
-    repair = {
-        "name": "restart-sshd",
-        "faults": ["peer_unreachable"],
-        "command": [str(restart), "{node}"],
-        "when_empty": False,
-        "dry_run": False,
-    }
-
-    async def until(condition: Any) -> None:
-        await asyncio.to_thread(wait_until, condition)
-
-    async def steps() -> None:
-        async with responding(
-            tmp_path,
-            cluster.names,
-            command=site.commands(),
-            recovery={"faults": ["peer_unreachable"], "observers": 3},
-            limits=FREE,
-            repairs=[repair],
-            back={"enabled": True},
-            runner=lambda members: AgentsOnly(members, cluster.port),
-        ) as found:
-            await until(lambda: cluster.reached(suspect) == [1, 1, 1])
-            cluster.servers[suspect].kill()
-            await until(lambda: cluster.reached(suspect) == [0, 0, 0])
-            found.prometheus.reported = {(suspect, "peer_unreachable")}
-            await found.rounds(90)
-            isolation = await newest(found, suspect)
-            assert f"confirmed: of 3 other nodes, 3 do not reach {suspect} (refused)" in texts(
-                isolation
-            )
-            assert site.get(suspect) == f"isolated {isolation.id}"
-            for _ in range(2000):
-                await found.rounds(15)
-                repairs = await repairs_of(found)
-                if repairs and repairs[0].state not in ("wanted", "started"):
-                    break
-                await asyncio.sleep(0.02)
-            assert [one.state for one in repairs] == ["succeeded"]
-            await until(lambda: cluster.reached(suspect) == [1, 1, 1])
-            found.prometheus.reported = set()
-            for _ in range(500):
-                await found.rounds(60)
-                if site.get(suspect) == "in service":
-                    break
-                await asyncio.sleep(0.05)
-            isolation = await newest(found, suspect)
-            assert (isolation.state, site.get(suspect)) == ("returned", "in service")
-            assert site.log("isolate") == [suspect]
 
     run(steps())
 
