@@ -71,6 +71,50 @@ def test_bus_bandwidth_is_reported(
     assert row["bus_bandwidth_bytes_per_second"] == pytest.approx(ALGORITHM * factor, rel=1e-4)
 
 
+def test_single_machine_and_all_parameters(nodes: Nodes) -> None:
+    """One node with four cards, in two processes."""
+    expected = {
+        "environment": {"NCCL_DEBUG": "WARN"},
+        "mca": {},
+        "tool": [
+            *("reduce_perf", "-b", "1M", "-e", "4M", "-f", "2", "-g", "2", "-d", "bfloat16"),
+            *("-o", "avg", "-n", "50", "-w", "7", "-c", "1"),
+        ],
+    }
+    done = run(
+        nodes,
+        *("--operation", "reduce", "--devices-per-node", "4", "--devices-per-process", "2"),
+        *("--data-type", "bfloat16", "--reduction", "avg", "--iterations", "50"),
+        *("--warm-up-iterations", "7", "--sizes", "1MiB..4MiB x2", *EXPECTED),
+        names=NAMES[:1],
+        FAKE_COLLECTIVE_EXPECT=json.dumps(expected),
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    assert [line.split()[:3] for line in done.stdout.splitlines()[1:4]] == [
+        ["reduce", "4", str(size << 20)] for size in (1, 2, 4)
+    ]
+
+
+def test_preset_by_hand(nodes: Nodes) -> None:
+    """Fields that are given override it; a parameter of MPICH's mpirun is not Open MPI's."""
+    tool = ["all_reduce_test", "-p", "8", "-b", "8K", "-e", "64M", "-f", "2", "-d", "fp32"]
+    expected = {
+        "environment": {},
+        "mca": {},
+        "tool": [*tool, *["-o", "sum", "-n", "9", "-w", "5", "-c", "1"]],
+    }
+    options = ("--preset", "hccl-all-reduce-sweep", "--iterations", "9", "--expected", "1Gb/s")
+    more = {"FAKE_COLLECTIVE_MPI": "mpich", "FAKE_COLLECTIVE_EXPECT": json.dumps(expected)}
+    done = run(nodes, *options, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(done.stdout.splitlines()) == 15
+    done = run(nodes, "--preset", "nccl-all-reduce-roce", FAKE_COLLECTIVE_MPI="mpich")
+    assert done.returncode == 2
+    assert "these are Open MPI's: remove it" in done.stdout
+    done = run(nodes, "--preset", "links")
+    assert (done.returncode, done.stderr[:27]) == (2, "--preset: no 'links': choos")
+
+
 @pytest.mark.parametrize(("indexes", "index"), [((5, 5), "5"), ((5, 3), None)])
 def test_gid_index_is_set_where_all_nodes_have_the_same(
     nodes: Nodes, indexes: tuple[int, int], index: str | None
@@ -232,6 +276,9 @@ def test_sweep_prints_a_row_per_size(nodes: Nodes) -> None:
         ("--hca", "mlx5_0;id"),
         ("--program", "$(id)"),
         ("--backend", "hccl", "--operation", "sendrecv"),
+        ("--data-type", "fp32"),
+        ("--operation", "alltoall", "--reduction", "sum"),
+        ("--devices-per-process", "3"),
     ],
 )
 def test_what_must_not_reach_mpirun_is_refused(nodes: Nodes, arguments: tuple[str, ...]) -> None:

@@ -22,8 +22,6 @@ from nodevitals.checks.model import (
 )
 from nodevitals.checks.requests.cost import cost
 from nodevitals.checks.requests.devices import expanded, is_complete
-from nodevitals.checks.requests.parameters import checked
-from nodevitals.checks.requests.presets import PRESETS
 from nodevitals.checks.requests.runs import tests_of
 from nodevitals.checks.ssh import remote
 from nodevitals.checks.ssh.pairs import Tests
@@ -34,6 +32,7 @@ from nodevitals.commands.fabric.hub import (
     Progress,
     add_request_options,
     add_test_options,
+    checked_here,
     print_detail,
     refuse_given,
     request_of,
@@ -105,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     chosen = chosen_nodes(options)
     wanted = request_of(options, "matrix", _requested(options))
-    request = _checked(replace(wanted, nodes=tuple(chosen), where={}))
+    request = checked_here(replace(wanted, nodes=tuple(chosen), where={}))
     if options.timeout is not None and options.timeout <= (request.test.seconds or 0):
         raise CommandError("--timeout: is not over the duration of a test: choose a longer one")
     lost = remote.unreachable(chosen)
@@ -164,20 +163,6 @@ def _operations(text: str | None) -> str | None:
     return ",".join(f"{word}_bw" if word in ("write", "read", "send") else word for word in words)
 
 
-def _checked(request: CheckRequest) -> CheckRequest:
-    """The request with all defaults. Raises CommandError with all problems."""
-    try:
-        return checked(request, PRESETS)
-    except CheckError as error:
-        lines = (f"--{_option(problem.path)}: {problem.message}" for problem in error.problems)
-        raise CommandError("\n".join(lines)) from None
-
-
-def _option(path: str) -> str:
-    name = path.removeprefix("test.").removesuffix("_bytes_per_second").removesuffix("_seconds")
-    return name.replace("_", "-")
-
-
 def _with_devices(request: CheckRequest) -> CheckRequest:
     """The request with the names of all devices."""
     if is_complete(request.test.device):
@@ -187,7 +172,7 @@ def _with_devices(request: CheckRequest) -> CheckRequest:
         device = expanded(request.test.device, known)
     except CheckError as error:
         raise CommandError(f"--device: {error.problems[0].message}") from None
-    return _checked(replace(request, test=replace(request.test, device=device)))
+    return checked_here(replace(request, test=replace(request.test, device=device)))
 
 
 def _tested(

@@ -10,24 +10,25 @@ import argparse
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from nodevitals.checks import CheckError
 from nodevitals.checks.launchers import manifests
 from nodevitals.checks.launchers.mpirun import MpirunLauncher
-from nodevitals.checks.model import CheckRequest, RunResult, TestRequest, Verdict
-from nodevitals.checks.requests.collective import Collective, verify
-from nodevitals.checks.requests.runs import WARM_UP
-from nodevitals.checks.requests.sizes import parse_sizes, spelled
+from nodevitals.checks.model import CheckRequest, RunResult, Verdict
+from nodevitals.checks.requests.collective import Collective, of_request, verify
 from nodevitals.checks.ssh import remote
 from nodevitals.checks.verdicts.verdict import verdict_of
 from nodevitals.commands.fabric.hub import (
     HUB_ONLY,
     STATUSES,
+    Progress,
     add_request_options,
     assignments,
-    either,
+    checked_here,
     refuse_given,
     request_of,
     run_on_hub,
@@ -36,7 +37,6 @@ from nodevitals.commands.fabric.hub import (
 from nodevitals.commands.fabric.options import (
     add_node_options,
     chosen_nodes,
-    expected_rate,
     refuse_nodes_in_use,
 )
 from nodevitals.commands.terminal import (
@@ -150,44 +150,30 @@ def run(options: argparse.Namespace) -> int:
         return run_on_hub(request_of(options, "collective", _requested(options)), options)
     refuse_given(options, (*HUB_ONLY, "no_isolate"), "needs --hub")
     nodes = chosen_nodes(options, least=1)
-    wanted = _collective(nodes, options)
+    wanted_check = request_of(options, "collective", _requested(options))
+    request = checked_here(replace(wanted_check, nodes=tuple(nodes), where={}))
+    wanted = _collective(request, options)
     if options.render:
         return _render(wanted, options)
-    expected = expected_rate(options.expected)
     lost = remote.unreachable(nodes)
     if lost:
         raise CommandError("\n".join(f"{node}: ssh: {why}" for node, why in lost.items()))
     refuse_nodes_in_use(nodes, options)
     if wanted.gid_index is None:
-        wanted = msgspec.structs.replace(wanted, gid_index=_common_gid_index(nodes, options.hca))
+        wanted = replace(wanted, gid_index=_common_gid_index(nodes, options.hca))
     reports = _launched(wanted, options.timeout)
     # The rows of all sizes, up to the failed one.
     rows = tuple(row for report in reports for row in report.rows)
-    report = msgspec.structs.replace(reports[-1], rows=rows)
+    report = replace(reports[-1], rows=rows)
     if options.push:
         _push(options.push, wanted, report)
-    verdict = _verdict(wanted, reports, expected, options.share)
+    run_of_all = RunResult(number=0, nodes=wanted.nodes, reports=reports)
+    verdict = verdict_of(request, 1, [run_of_all])
     if options.json:
         print_json({**msgspec.to_builtins(report), "verdict": verdict})
     else:
         _print(wanted, report, verdict)
     return STATUSES[verdict.outcome]
-
-
-def _verdict(
-    wanted: Collective, reports: tuple[Report, ...], expected: float | None, share: float
-) -> Verdict:
-    """The verdict that a hub without earlier results would give."""
-    request = CheckRequest(
-        kind="collective",
-        nodes=wanted.nodes,
-        test=TestRequest(
-            tool=wanted.backend, operation=wanted.operation, sizes=spelled(wanted.sizes)
-        ),
-        expected_bytes_per_second=expected,
-        share=share,
-    )
-    return verdict_of(request, 1, [RunResult(number=0, nodes=wanted.nodes, reports=reports)])
 
 
 def _requested(options: argparse.Namespace) -> dict[str, object]:
@@ -226,35 +212,23 @@ def _push(url: str, wanted: Collective, report: Report) -> None:
 
 def _launched(wanted: Collective, seconds: float) -> tuple[Report, ...]:
     """Run the collective by mpirun. Returns one report per size, up to the one that failed."""
-    done = asyncio.run(MpirunLauncher().run(wanted, f"command-{os.getpid()}", seconds))
+    progress, sizes = Progress(), len(wanted.sizes)
+    name = f"command-{os.getpid()}"
+
+    def show(reports: Sequence[Report]) -> None:
+        progress("running", len(reports), sizes, "sizes")
+
+    done = asyncio.run(MpirunLauncher().run(wanted, name, seconds, show))
+    progress.end()
     return done.reports
 
 
-def _collective(nodes: list[str], options: argparse.Namespace) -> Collective:
+def _collective(request: CheckRequest, options: argparse.Namespace) -> Collective:
     try:
-        sizes = parse_sizes(options.sizes or str(either(options.message_bytes, 1 << 30)))
-        wanted = Collective(
-            backend=options.backend or "nccl",
-            operation=options.operation or "all_reduce",
-            nodes=tuple(nodes),
-            devices_per_node=either(options.devices_per_node, 8),
-            devices_per_process=either(options.devices_per_process, 1),
-            sizes=sizes,
-            iterations=either(options.iterations, 20),
-            warm_up_iterations=either(options.warm_up_iterations, WARM_UP),
-            data_type=options.data_type or "",
-            reduction=options.reduction or "",
-            program=options.program,
-            hca=options.hca,
-            interface=options.interface,
-            gid_index=options.gid_index,
-            traffic_class=options.traffic_class,
-            queue_pairs=options.queue_pairs,
-            environment=assignments("--env", options.env) or {},
-            mca=assignments("--mca", options.mca) or {},
-        )
+        wanted = of_request(request.test, request.nodes)
+        wanted = replace(wanted, program=options.program, interface=options.interface)
         verify(wanted)
-    except (CheckError, ValueError) as error:
+    except CheckError as error:
         raise CommandError(str(error)) from None
     return wanted
 

@@ -15,7 +15,11 @@ from typing import Any, Optional
 
 import msgspec
 
+from nodevitals.checks import CheckError
 from nodevitals.checks.model import CheckDetail, CheckRequest, RunResult
+from nodevitals.checks.requests.parameters import checked
+from nodevitals.checks.requests.presets import PRESETS
+from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.checks.verdicts.tables import as_csv, tables
 from nodevitals.commands.fabric.options import expected_rate
 from nodevitals.commands.hub.client import (
@@ -102,15 +106,26 @@ def request_of(options: argparse.Namespace, kind: str, test: dict[str, Any]) -> 
         raise CommandError(f"{error}") from None
 
 
+def checked_here(request: CheckRequest) -> CheckRequest:
+    """The request with all defaults, for a run without a hub. Raises CommandError with all
+    problems.
+    """
+    try:
+        return checked(request, PRESETS)
+    except CheckError as error:
+        lines = (f"--{_option(problem.path)}: {problem.message}" for problem in error.problems)
+        raise CommandError("\n".join(lines)) from None
+
+
+def _option(path: str) -> str:
+    name = path.removeprefix("test.").removesuffix("_bytes_per_second").removesuffix("_seconds")
+    return {"environment": "env"}.get(name, name).replace("_", "-")
+
+
 def sizes_of(options: argparse.Namespace) -> Optional[str]:
     """The sizes of --sizes or --message-bytes, as the hub takes them; None where not given."""
     size: Optional[int] = options.message_bytes
     return options.sizes if size is None else f"{size}B"
-
-
-def either(given: Optional[int], default: int) -> int:
-    """The given value, also where it is 0; otherwise the default."""
-    return default if given is None else given
 
 
 def assignments(option: str, given: Iterable[str]) -> Optional[dict[str, str]]:
@@ -188,9 +203,20 @@ def _followed(client: HubClient, identity: str) -> CheckDetail:
             if check.phase in ("done", "canceled"):
                 progress.end()
                 return detail
-            progress(check.phase, check.runs_done, check.runs)
+            progress(check.phase, *counted(detail))
         time.sleep(POLL_SECONDS)
     raise CommandError(f"no end within 2 days; it may go on: {client.link(identity)}")
+
+
+def counted(detail: CheckDetail) -> tuple[int, int, str]:
+    """How much of a check is done, of how much: the sizes of a collective over all nodes, otherwise
+    runs.
+    """
+    check = detail.check
+    if check.request.kind != "collective" or check.runs_done:
+        return check.runs_done, check.cost.runs, "runs"
+    done = max((len(result.reports) for result in detail.results), default=0)
+    return done, len(parse_sizes(check.request.test.sizes)), "sizes"
 
 
 class Progress:
@@ -200,11 +226,11 @@ class Progress:
         self._terminal = sys.stderr.isatty()
         self._shown = False
 
-    def __call__(self, phase: str, done: int, total: int) -> None:
+    def __call__(self, phase: str, done: int, total: int, what: str = "runs") -> None:
         """Show a check's phase, and how many of its runs have ended."""
         filled = min(_BAR, _BAR * done // max(1, total))
         bar = "#" * filled + "." * (_BAR - filled)
-        self.show("queued" if phase == "queued" else f"[{bar}] {done}/{total} runs")
+        self.show("queued" if phase == "queued" else f"[{bar}] {done}/{total} {what}")
 
     def show(self, text: str) -> None:
         """Replace the line."""
