@@ -214,7 +214,7 @@ def counted(detail: CheckDetail) -> tuple[int, int, str]:
     """
     check = detail.check
     if check.request.kind != "collective" or check.runs_done:
-        return check.runs_done, check.cost.runs, "runs"
+        return check.runs_done, check.runs, "runs"
     done = max((len(result.reports) for result in detail.results), default=0)
     return done, len(parse_sizes(check.request.test.sizes)), "sizes"
 
