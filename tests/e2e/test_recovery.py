@@ -70,7 +70,7 @@ class Cluster:
     def _agent(self, name: str) -> dict[str, Any]:
         others = [{"host": one, "protocol": "ssh"} for one in self.names if one != name]
         files = {"key_file": f"{self.folder}/key", "known_hosts_file": f"{self.folder}/known_hosts"}
-        peers = {"interval": "4s", "timeout": "4s", "targets": others}
+        peers: dict[str, Any] = {"interval": "4s", "timeout": "4s", "targets": others}
         peers["login"] = {"user": sshd.USER, **files, "per_run": 4, "timeout": "3s"}
         return {
             "probes": {**{one: {"enabled": False} for one in probes.registered()}, "peers": peers}

@@ -16,8 +16,8 @@ Plane = Literal["peers", "fabric", "units"]
 
 MAX_SAMPLES = 20_000
 MAX_CHARACTERS = 64
-MAX_UNIT = 256
-"""As systemd's own limit for the name of a unit."""
+MAX_NAME = 256
+"""As the longest names of hosts and of systemd's units."""
 _REACHABLE, _FAILURE = "nodevitals_peer_reachable", "nodevitals_peer_failure"
 _FABRIC_FAILURE = "nodevitals_fabric_failure"
 _UNIT = "nodevitals_services_unit_active"
@@ -50,7 +50,7 @@ def parse(text: str, own: str) -> list[PeerSight]:
     families = text_string_to_metric_families("\n".join(lines) + "\n")
     samples = [sample for family in families for sample in family.samples]
     units = [
-        PeerSight("units", _cut(sample, "unit", MAX_UNIT), sample.value == 1.0)
+        PeerSight("units", _cut(sample, "unit", MAX_NAME), sample.value == 1.0)
         for sample in samples
         if sample.name == _UNIT
     ]
@@ -62,12 +62,12 @@ def _peers(samples: Iterable[Sample]) -> Iterable[PeerSight]:
     for sample in samples:
         if sample.name == _REACHABLE:
             reason = reasons.get(_target(sample), "")
-            yield PeerSight("peers", sample.labels.get("peer", ""), sample.value == 1.0, reason)
+            yield PeerSight("peers", _cut(sample, "peer", MAX_NAME), sample.value == 1.0, reason)
 
 
 def _fabric(samples: Iterable[Sample], own: str) -> Iterable[PeerSight]:
     for sample in samples:
-        ends = (sample.labels.get("source", ""), sample.labels.get("peer", ""))
+        ends = (_cut(sample, "source", MAX_NAME), _cut(sample, "peer", MAX_NAME))
         if own not in ends:
             continue
         other = ends[1] if ends[0] == own else ends[0]

@@ -208,20 +208,17 @@ class Isolations:
         self, isolations: Sequence[Isolation], seen: Seen, settings: OutOfServiceSettings
     ) -> list[Isolation]:
         """Of these, those that other nodes confirm now, where they must."""
-        confirmed = []
-        for isolation in isolations:
+
+        async def asked(isolation: Isolation) -> Isolation | None:
             faults = unconfirmed(isolation, seen, settings)
             if settings.recovery is None or not faults:
-                confirmed.append(isolation)
-                continue
-            verdict = await self._observers.confirmed(isolation, faults, settings.recovery)
-            asked = partial(
-                acts.asked_others, ok=verdict.ok, text=verdict.text, now=self._clock.time()
-            )
-            after = await self.book.change(isolation.id, asked)
-            if verdict.ok and after is not None:
-                confirmed.append(after)
-        return confirmed
+                return isolation
+            ok, text, _ = await self._observers.confirmed(isolation, faults, settings.recovery)
+            noted = partial(acts.asked_others, ok=ok, text=text, now=self._clock.time())
+            after = await self.book.change(isolation.id, noted)
+            return after if ok else None
+
+        return [one for one in await asyncio.gather(*map(asked, isolations)) if one is not None]
 
     async def _scheduler(self, settings: OutOfServiceSettings) -> Scheduler:
         if self._used is None or self._used[0] != settings:
