@@ -110,9 +110,11 @@ def peers(say: Say) -> list[table.Panel | timeseries.Panel]:
             say("Pairs that do not connect", "无法建立连接的节点对"),
             say(
                 "Failed connections between nodes by reason. refused: the service on the peer; "
-                "timeout, unreachable: network or a dead node; name: DNS.",
+                "timeout, unreachable: network or a dead node; name: DNS; banner, slow, login: "
+                "sshd or the session; key_refused, host_key: keys.",
                 "按原因统计的节点间连接失败数。refused：对端服务；timeout、unreachable：网络或节"
-                "点宕机；name：DNS。",
+                "点宕机；name：DNS；banner、slow、login：sshd 或会话；key_refused、host_key："
+                "密钥。",
             )
             + empty,
             over_time(f"count by (reason) ({in_place(reasons)})", "{{reason}}"),

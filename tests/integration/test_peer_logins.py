@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from nodevitals.probes.peers.login import (
 from nodevitals.probes.peers.probe import PeerSettings, PeersProbe, PeersSettings, PeersState
 from nodevitals.wire import decode, encode
 from testbed import sshd
-from testbed.node import Node, run, wait_until
+from testbed.node import ROOT, Node, run, wait_until
 from testbed.sshd import Sshd
 
 BANNER = b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n"
@@ -325,6 +326,21 @@ def test_an_agent_that_is_killed_leaves_no_ssh(tmp_path: Path, key: Path) -> Non
         assert node.process is not None
         os.kill(node.process.pid, signal.SIGKILL)
         wait_until(lambda: not clients())
+
+
+def test_the_shipped_unit_permits_logins(tmp_path: Path, server: Bed, key: Path) -> None:
+    """Its system calls, capabilities and mounts are enough for ssh."""
+    made = server("127.0.0.2")
+    files = {"key_file": str(key), "known_hosts_file": f"{tmp_path}/known_hosts"}
+    target = {"host": made.address, "protocol": "ssh"}
+    probe = {"interval": "5s", "timeout": "5s", "targets": [target]}
+    login = {"user": sshd.USER, **files, "timeout": "4s"}
+    node = Node(tmp_path, {"probes": {"peers": {**probe, "login": login}}})
+    unit = ROOT / "exporter/packaging/nodevitals.service"
+    node.wrapper = [sys.executable, f"{ROOT}/tests/testbed/confinement.py", str(unit), "--"]
+    with node:
+        wait_until(lambda: node.value("nodevitals_peer_reachable", peer=made.address) == 1)
+        assert node.value("nodevitals_peer_login_seconds", peer=made.address)
 
 
 def test_check_config_names_a_key_that_every_user_may_read(tmp_path: Path, key: Path) -> None:
