@@ -39,6 +39,24 @@ def metrics(devices: int = 8, processes: int = 0) -> str:
     return "\n".join(lines) + "\n"
 
 
+def hardware(ports: int = 8) -> str:
+    """What an agent exposes of eight H100 and their ports of 400 Gb/s."""
+    lines = [metrics()]
+    for number in range(8):
+        gpu = f'device="{number}",uuid="GPU-{number}"'
+        lines += [
+            f'nodevitals_accelerator_info{{{gpu},model="NVIDIA H100 80GB HBM3"}} 1',
+            f"nodevitals_nvidia_nvlinks_expected{{{gpu}}} 18",
+        ]
+    for number in range(ports):
+        port = f'device="mlx5_{number}",port="1",link_layer="InfiniBand"'
+        lines += [
+            f'nodevitals_rdma_device_info{{device="mlx5_{number}",hca_type="MT4129"}} 1',
+            f"nodevitals_rdma_port_expected_rate_bytes_per_second{{{port}}} 5e+10",
+        ]
+    return "\n".join(lines) + "\n"
+
+
 class Site:
     """Agents, ssh and mpirun, and a hub that uses them."""
 
@@ -185,3 +203,30 @@ def test_an_unreachable_node_is_hardware_while_its_agent_answers(site: Site, sil
     assert verdict is not None
     assert verdict.reason == ("harness" if silent else "hardware"), verdict
     assert (f"no answer from the agents of {site.names[1]}" in verdict.message) == silent
+
+
+def test_first_collective_is_held_against_the_hardware(site: Site) -> None:
+    """Of two nodes 0.9 of eight ports, of one node its NVLinks; without facts it is unknown."""
+    site.agents.metrics.update({name: hardware() for name in site.names})
+    with site.hub as hub:
+        good = hub.ended(hub.submit(kind="collective", nodes=site.names).id).check
+        assert good.verdict is not None
+        assert (good.verdict.outcome, good.bus and good.bus.bytes_per_second) == ("ok", 360e9)
+        hub.kill()
+        hub.environment["FAKE_COLLECTIVE_TIME"] = "25000"  # 80.5 GB/s
+        hub.start()
+        test = {"iterations": 21}  # another test: it has no past
+        slow = hub.ended(hub.submit(kind="collective", nodes=site.names, test=test).id).check
+        assert slow.verdict is not None
+        assert (slow.verdict.outcome, slow.verdict.reason) == ("bad", "threshold"), slow.verdict
+        assert "80.5 of 360 GB/s on its bus, 22 % (8 ports of 400 Gb/s" in slow.verdict.message
+        alone = hub.ended(hub.submit(kind="collective", nodes=site.names[:1]).id).check
+        assert alone.verdict is not None
+        [found] = alone.verdict.findings
+        assert (found.subject, found.scope) == (site.names[0], "node")
+        assert "75.2 of 427 GB/s on its bus, 18 % (18 NVLink links" in found.message
+        site.agents.metrics[site.names[1]] = hardware(ports=0)
+        test = {"iterations": 22}
+        unknown = hub.ended(hub.submit(kind="collective", nodes=site.names, test=test).id).check
+        assert unknown.verdict is not None
+        assert (unknown.verdict.outcome, unknown.bus) == ("unknown", None)

@@ -16,7 +16,15 @@ from typing import Any
 import msgspec
 import yaml
 
-from nodevitals.checks.model import Check, CheckRequest, Requester, RunResult, Trigger, Verdict
+from nodevitals.checks.model import (
+    BusExpectation,
+    Check,
+    CheckRequest,
+    Requester,
+    RunResult,
+    Trigger,
+    Verdict,
+)
 from nodevitals.checks.requests import cost, runs
 from nodevitals.checks.requests.parameters import resolve
 from nodevitals.probes.fabric.measurement import argv
@@ -37,6 +45,7 @@ LONG = "row-12.rack-07.very-long-name-of-a-cluster-in-the-north-east.gpu-node-00
 PERFTEST = {"tool": "perftest", "device": "mlx5_0"}
 SWEEP = {**PERFTEST, "sizes": "64KiB..64MiB x4"}
 NOTE = "after the change of switch leaf-b-07; see the ticket with the list of optics"
+BASIS = "8 ports of 100 Gb/s per node, 90 %"
 SETTINGS: dict[str, Any] = {
     "cluster": "atlas-with-a-longer-name",
     "presets": {"links": {"kind": "matrix", "test": {"tool": "iperf3", "sizes": "128KiB"}}},
@@ -137,6 +146,7 @@ def made(number: int, fields: dict[str, Any], **state: Any) -> tuple[Check, list
         runs_done=len(results),
         baseline=state.pop("baseline", None),
         baseline_ok=state.pop("baseline_ok", True),
+        bus=state.pop("bus", None),
     )
     check = planning.judged(check, results)
     if "phase" in state and state["phase"] != "canceled":
@@ -200,6 +210,10 @@ def checks() -> dict[str, tuple[Check, list[RunResult]]]:
         "collective-unknown": (nccl, {}),
         "pair-unknown": (pair, {"baseline": USUAL, "baseline_ok": False}),
         "collective-bad": (nccl, {"baseline": 2 * USUAL, "trigger": "command"}),
+        "collective-hardware": (
+            {**nccl, "nodes": names(2), "test": {"tool": "nccl", "sizes": "32MiB..8GiB x2"}},
+            {"bus": BusExpectation(bytes_per_second=90e9, basis=BASIS)},
+        ),
         "collective-harness": (nccl, {"broken": {"gpu-1": no_tool}}),
         "node-ok": (nodes, {}),
         "node-bad": (nodes, {"broken": {"gpu-3": down}}),

@@ -10,6 +10,7 @@ FAKE_COLLECTIVE_OUTPUT   a file that the tool prints instead, ending with FAKE_C
 FAKE_COLLECTIVE_SLOW     a device with 40 % of the rate of the others; four share the load
 FAKE_COLLECTIVE_FLOOD    number of megabytes that the tool prints before its results
 FAKE_COLLECTIVE_MPI      `mpich` for MPICH's mpirun; Open MPI's by default
+FAKE_COLLECTIVE_TIME     microseconds of a collective of any size; 2500 by default
 FAKE_COLLECTIVE_PAUSE    seconds between two rows of nccl-tests
 """
 
@@ -248,7 +249,8 @@ def _microseconds() -> float:
     """The slowest rail has the time of all."""
     slow, used = (os.environ.get(name, "") for name in ("FAKE_COLLECTIVE_SLOW", "NCCL_IB_HCA"))
     alone = 4 if used else 1
-    return MICROSECONDS * alone / (0.4 if slow and used in ("", f"={slow}:1") else 1)
+    usual = float(os.environ.get("FAKE_COLLECTIVE_TIME", MICROSECONDS))
+    return usual * alone / (0.4 if slow and used in ("", f"={slow}:1") else 1)
 
 
 def _hccl(name: str) -> None:

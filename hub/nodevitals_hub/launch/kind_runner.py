@@ -138,7 +138,7 @@ class KindRunner(Runner):
         """From what the agents of all nodes expose."""
         if self.nodes is None or check.request.kind != "collective":
             return None
-        facts = await self.nodes.facts(self._listed(check.request))
+        facts = await self.nodes.facts(self._listed(check.request), fresh=True)
         if len(facts) < len(check.request.nodes):
             return None
         return bus.expected(check.request.test, [own.machine for own in facts.values()])

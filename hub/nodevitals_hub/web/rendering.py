@@ -90,7 +90,7 @@ def rate(value: float | None, latency: bool = False) -> str:
 
 def gigabytes(value: float) -> str:
     """A bus bandwidth, in the unit of the tools: 10^9 bytes per second."""
-    return f"{value / 1e9:.4g} GB/s"
+    return f"{value / 1e9:.3g} GB/s"
 
 
 def size(value: float) -> str:

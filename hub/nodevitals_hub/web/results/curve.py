@@ -13,7 +13,7 @@ from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.checks.verdicts import figures
 
 WIDTH, HEIGHT = 640, 240
-LEFT, RIGHT, TOP, BOTTOM = 60, 12, 12, 28
+LEFT, RIGHT, TOP, BOTTOM = 84, 32, 12, 28
 """Margins for the labels of the axes."""
 MOST_LABELS = 8
 
