@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,7 +54,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     add("--links", type=int, default=8)
     add("--rounds", type=int, default=0, help="of a tournament (default: all pairs)")
     add("--ways", default="", help="names, separated by commas (default: all)")
-    add("--faults", default="", help="names, separated by commas (default: all)")
+    add("--faults", default="", help="names, separated by commas, or none (default: all)")
     add("--runs", type=int, default=RUNS, help="healthy runs; 0: none")
     add("--load", type=int, default=LOAD, help="processes that are busy during these")
     return parser.parse_args(arguments)
@@ -75,10 +76,33 @@ def _inside(options: argparse.Namespace) -> int:
         seconds, size = time.monotonic() - began, measure.pss_bytes(os.getpid()) / 2**20
         what = f"{options.nodes} nodes with {options.links} links each"
         print(f"{what}: started in {seconds:.1f} s, {size:.0f} MiB\n", flush=True)
+        _pair(fabric, api)
         passed = _faults(fabric, api, options)
         if options.runs:
             passed = _healthy(fabric, api, options) and passed
     return 0 if passed else 1
+
+
+def _pair(fabric: RailFabric, api: CheckApi) -> None:
+    """Print how long the command takes on one pair to its verdict."""
+    nodes, rows = fabric.names[:2], []
+    with onekey.Bed(FOLDER / "pair", fabric, api, ITERATIONS, nodes=nodes, kind="pair") as bed:
+        assert onekey.by_schedule(bed, None).outcome == "ok"
+        for devices in (fabric.devices[:1], fabric.devices):
+            device, seconds = ",".join(devices), []
+            for check in (
+                partial(onekey.hub_command, bed, nodes, "--device", device),
+                partial(onekey.ssh_command, bed, nodes, device),
+            ):
+                began = time.monotonic()
+                found = check()
+                seconds.append(f"{time.monotonic() - began:.1f} s")
+                assert found.outcome == "ok", found
+            size = 2 * len(devices) * ITERATIONS * onekey.MESSAGE_BYTES
+            moves = f"{size / LINK_BYTES_PER_SECOND:.1f} s"
+            rows.append([str(len(devices)), moves, *seconds])
+    head = ["one pair: links", "of which the transfers", "with --hub", "by ssh"]
+    measure.table(head, rows)
 
 
 def _faults(fabric: RailFabric, api: CheckApi, options: argparse.Namespace) -> bool:
@@ -113,8 +137,10 @@ def _faults(fabric: RailFabric, api: CheckApi, options: argparse.Namespace) -> b
 
 
 def _chosen(known: dict[str, Value], names: Sequence[str]) -> dict[str, Value]:
-    """Those with these names; all where there is none."""
-    return {name: known[name] for name in names} if any(names) else known
+    """Those with these names; all where no name is given."""
+    return (
+        {} if names == ["none"] else {name: known[name] for name in names} if any(names) else known
+    )
 
 
 def _healthy(fabric: RailFabric, api: CheckApi, options: argparse.Namespace) -> bool:

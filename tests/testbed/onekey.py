@@ -219,27 +219,33 @@ def _started(bed: Bed, trigger: str) -> str:
 
 def by_hub_command(bed: Bed, fault: Fault | None) -> Found:
     """`nodevitals fabric check --hub`."""
+    rounds = ("--rounds", str(bed.request["rounds"])) if "rounds" in bed.request else ()
+    return hub_command(bed, bed.fabric.names, *rounds)
+
+
+def hub_command(bed: Bed, nodes: Sequence[str], *more: str) -> Found:
+    """The verdict on some nodes by a command that starts the hub's check."""
     token = bed.hub.token_file("operator")
     options = ["--hub", bed.hub.url, "--token-file", str(token), "--preset", PRESET]
-    if "rounds" in bed.request:
-        options += ["--rounds", str(bed.request["rounds"])]
-    return found_in(_command(bed, *options)["check"]["verdict"])
+    return _command(nodes, *options, *more)
 
 
 def by_ssh_command(bed: Bed, fault: Fault | None) -> Found:
     """`nodevitals fabric check`, which needs no hub."""
-    test = bed.test
-    options = ["--tool", "iperf3", "--device", test["device"], "--expected", EXPECTED]
-    options += ["--iterations", str(test["iterations"]), "--message-bytes", str(MESSAGE_BYTES)]
-    answer = _command(bed, *options)
-    findings = answer["verdicts"]
-    return Found(answer["outcome"], findings, json.dumps(findings, ensure_ascii=False))
+    return ssh_command(bed, bed.fabric.names, bed.test["device"])
 
 
-def _command(bed: Bed, *options: str) -> dict[str, Any]:
-    nodes = ["--nodes", ",".join(bed.fabric.names)]
+def ssh_command(bed: Bed, nodes: Sequence[str], device: str) -> Found:
+    """The verdict on some nodes by a command that logs in to them."""
+    options = ["--tool", "iperf3", "--device", device, "--expected", EXPECTED]
+    options += ["--iterations", str(bed.test["iterations"]), "--message-bytes", str(MESSAGE_BYTES)]
+    return _command(nodes, *options)
+
+
+def _command(nodes: Sequence[str], *options: str) -> Found:
+    words = ["fabric", "check", "--nodes", ",".join(nodes), *options, "--json"]
     done = subprocess.run(
-        [PYTHON, "-m", "nodevitals", "fabric", "check", *nodes, *options, "--json"],
+        [PYTHON, "-m", "nodevitals", *words],
         env=environment(),
         capture_output=True,
         text=True,
@@ -247,10 +253,9 @@ def _command(bed: Bed, *options: str) -> dict[str, Any]:
         check=False,
     )
     assert done.stdout, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    outcome = answer.get("outcome") or answer["check"]["verdict"]["outcome"]
-    assert done.returncode == STATUSES[outcome], done
-    return answer
+    found = found_in(json.loads(done.stdout)["check"]["verdict"])
+    assert done.returncode == STATUSES[found.outcome], done
+    return found
 
 
 Way = Callable[[Bed, Fault | None], Found]
