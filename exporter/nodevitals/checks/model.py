@@ -213,6 +213,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     port_limits: tuple[tuple[str, str], ...] = ()
     """What kept these ports from their rate, such as a PCIe link below what is possible; '' for
     nothing."""
+    governors: tuple[str, ...] = ()
+    """Frequency governors of source and target while the tests ran; '' where unknown."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

@@ -70,6 +70,7 @@ def bounded(status: OrderStatus) -> OrderStatus:
         status,
         reports=tuple(reports),
         skipped=_line(status.skipped, MAX_WORD),
+        governor=_line(status.governor, MAX_WORD),
         runs=tuple(_run(run, MAX_OUTPUT_BYTES // len(runs)) for run in runs),
         seconds=min(max(0.0, status.seconds), MAX_SECONDS),
         versions={_line(name, MAX_WORD): _line(text, MAX_MESSAGE) for name, text in versions},

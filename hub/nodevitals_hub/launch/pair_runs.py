@@ -86,6 +86,7 @@ class PairRunner(Runner):
             started=started,
             seconds=status.seconds,
             versions=status.versions,
+            governors=(status.governor, of_target.governor if of_target else ""),
             **_per_test(run.nodes, status, of_target),
         )
 

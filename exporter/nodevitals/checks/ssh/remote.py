@@ -18,7 +18,7 @@ from nodevitals.linux.process import WORKER
 from nodevitals.linux.sysfs import parse_integer
 from nodevitals.probes.common.device_files import WATCHERS
 from nodevitals.probes.common.rdma import Gid, choose, parse_gid
-from nodevitals.probes.fabric.node import port
+from nodevitals.probes.fabric.node import governors, port
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools import process as tool_process
 from nodevitals.probes.fabric.tools.process import TCP_TABLES, ToolMissingError, ToolProcess
@@ -26,18 +26,6 @@ from nodevitals.probes.fabric.tools.process import TCP_TABLES, ToolMissingError,
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
 REACH_SECONDS = 15.0
 POLL_SECONDS = 0.02
-# Only root may write this file, because root restores the governors from it. Like the governors,
-# the file is gone after a reboot.
-GOVERNORS = "/run/nodevitals-governors"
-# Governors that a crashed check has saved are the original ones, and are not overwritten.
-_SAVE_AND_SET = f"""\
-set -e; cd /sys/devices/system/cpu; ls cpu*/cpufreq/scaling_governor >/dev/null 2>&1 || exit 0
-[ -e {GOVERNORS} ] ||
-  {{ grep -H . cpu*/cpufreq/scaling_governor >{GOVERNORS}.new; mv {GOVERNORS}.new {GOVERNORS}; }}
-for file in cpu*/cpufreq/scaling_governor; do echo performance >$file; done"""
-_RESTORE = f"""\
-[ -e {GOVERNORS} ] || exit 0; cd /sys/devices/system/cpu
-while IFS=: read -r file governor; do echo $governor >$file; done <{GOVERNORS}; rm {GOVERNORS}"""
 _IN_USE = (
     r"ls /proc/1/fd >/dev/null 2>&1 || exit 3; "
     r"find /proc -maxdepth 3 -path '*/fd/*' \( -lname '/dev/nvidia[0-9]*' -o "
@@ -128,12 +116,12 @@ def in_use(nodes: Iterable[str], user: str = "") -> dict[str, str]:
 
 def set_governors(nodes: Iterable[str]) -> None:
     """Let the processors run at full speed."""
-    on_each(nodes, lambda node: run(node, ["sh", "-c", _SAVE_AND_SET], 10))
+    on_each(nodes, lambda node: run(node, governors.argv(governors.SET), 10))
 
 
 def restore_governors(nodes: Iterable[str]) -> None:
     """Restore the governors, also those that a crashed check has changed."""
-    on_each(nodes, lambda node: run(node, ["sh", "-c", _RESTORE], 10))
+    on_each(nodes, lambda node: run(node, governors.argv(governors.RESTORE), 10))
 
 
 def devices(nodes: Iterable[str], tool: str) -> dict[str, dict[str, bool]]:

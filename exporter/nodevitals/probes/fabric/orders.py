@@ -104,6 +104,9 @@ class OrderStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Time from the acceptance of the order to its end, or until now."""
     versions: dict[str, str] = {}
     """Versions of nodevitals and of the tool."""
+    governor: str = ""
+    """Frequency governor of this node's processors while its last test ran, or several; '' where it
+    is unknown."""
 
 
 class OrderRefused(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,6 +192,11 @@ class OrderEntry:
     ) -> None:
         """Record the start of the test with this key, on a port with this rate and limit."""
         self._record(key, port_bytes_per_second=port_bytes_per_second, port_limit=port_limit)
+
+    def govern(self, governor: str) -> None:
+        """Record the governor of the processors."""
+        with self._changed:
+            self._status = replace(self._status, governor=governor)
 
     def open_once(self, key: str) -> bool:
         """Whether the peer opens this test for the first time."""

@@ -7,6 +7,8 @@ another listens for peers, and a run of the probe reports what has finished sinc
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from typing import TYPE_CHECKING, Union
 
@@ -110,6 +112,7 @@ class FabricProbe(Probe):
         self._hub_token = HubToken(hub.token_file, self._secrets) if hub else None
         self._leases = LeaseMailbox()
         self._order_log = OrderLog()
+        self._governor_problem = ""
 
     def run(self, readings: Readings) -> None:
         """Report what has happened since the last run."""
@@ -137,11 +140,15 @@ class FabricProbe(Probe):
         self.state.spent = self._meter.spent()
         self._report_tests(readings)
         self._report_lists(readings, self._runner)
+        if self.settings.governor:
+            self._report_governor(readings, self._runner.governors.problem)
         if self._runner.error is not None:
             raise self._runner.error
 
     def close(self) -> None:
-        """Do nothing: threads, tools and the port end with the worker."""
+        """Restore the governors; threads, tools and the port end with the worker."""
+        if self._runner is not None:
+            self._runner.governors.close()
 
     def _started(self) -> FabricRunner:
         from nodevitals.probes.fabric.protocol import FabricClient
@@ -165,7 +172,14 @@ class FabricProbe(Probe):
             raise ProbeError("listen", text) from None
         runner.start()
         server.start()
+        if settings.governor:
+            signal.signal(signal.SIGTERM, self._stop)
         return runner
+
+    def _stop(self, *_: object) -> None:
+        """End the worker, whose agent stops, with the governors restored."""
+        self.close()
+        os._exit(0)
 
     def _pass_leases(self, readings: Readings) -> None:
         """Pass the lease that the hub asked for to the agent, and the agent's reply to the
@@ -247,6 +261,12 @@ class FabricProbe(Probe):
         if self.settings.tests:  # without tests, there is no plan that could be late
             readings.add(fabric.ENABLED, self.state.since)
             readings.add(fabric.SLOT, self.settings.slot)
+
+    def _report_governor(self, readings: Readings, problem: str) -> None:
+        readings.condition("fabric governor", "not set" if problem else "ok", problem)
+        if problem and problem != self._governor_problem:
+            readings.note(problem, warning=True)
+        self._governor_problem = problem
 
     def _report_lists(self, readings: Readings, runner: FabricRunner) -> None:
         membership, problem = runner.lists.membership, runner.lists.problem

@@ -97,6 +97,7 @@ class ClientSide:
             return replace(result, report=failed(error.reason, str(error)))
         if isinstance(opened, Refused):
             return _refused(result, opened)
+        self._guard.govern(order)
         clock = time.monotonic()
         argv = measurement.client_command(test, self._host, peer.host, opened)
         report, stopped = self._run_tool(test, argv, opened.port, order)
@@ -188,6 +189,7 @@ class FabricRunner:
         self._host = host
         self._finished: queue.SimpleQueue[FinishedTest] = queue.SimpleQueue()
         self._slot = -1
+        self.governors = guard.governors
         self.lists = MemberLists(settings, host)
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._occupancy = Occupancy()
@@ -203,6 +205,7 @@ class FabricRunner:
     def start(self) -> None:
         """Read the lists, and start the thread. Raises ProbeError if the lists cannot be read."""
         self.lists.load()
+        self.governors.restore()
         threading.Thread(target=self._loop, name="fabric-runner", daemon=True).start()
 
     def finished(self) -> list[FinishedTest]:
@@ -227,6 +230,8 @@ class FabricRunner:
             self._work.get(timeout=min(seconds, self._settings.slot / 60))()
         if self.orders is not None:
             self.orders.settle()
+        if not self._occupancy.holder:
+            self.governors.release()
         slot = int(time.time() // self._settings.slot)
         self.lists.refresh(slot)
         membership = self.lists.membership

@@ -20,6 +20,7 @@ from nodevitals.probes.fabric.admission import PLANNED, Gate, Meter, Occupancy
 from nodevitals.probes.fabric.measurement import FinishedTest, ServedTest
 from nodevitals.probes.fabric.members import MemberLists, Pairing
 from nodevitals.probes.fabric.node.addresses import own_address
+from nodevitals.probes.fabric.node.governors import Governors
 from nodevitals.probes.fabric.node.port import facts_here, limit_of, link_of, promised
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.orders import OrderEntry
@@ -46,6 +47,7 @@ class Guard:
         self._host = host
         self._meter = meter
         self._gate = Gate(settings.gate, host)
+        self.governors = Governors(host, settings.governor)
 
     def refusal(self, test: TestSettings, order: OrderEntry | None = None) -> str:
         """Why this test, planned or ordered, may not start now; '' if it may."""
@@ -78,6 +80,12 @@ class Guard:
             if time.monotonic() > deadline:
                 return "timeout"
         return ""
+
+    def govern(self, order: OrderEntry | None) -> None:
+        """Set the processors' governors for a test, if that is wanted."""
+        governor = self.governors.hold()
+        if order is not None:
+            order.govern(governor)
 
     def charge(self, test: TestSettings, started: float, seconds: float) -> float:
         """Charge a test that ran here from `started` (seconds since the epoch) to the budget.
@@ -223,6 +231,7 @@ class ServerSide:
             if problem is not None:
                 session.response = _failed(problem)
                 return
+            self._guard.govern(session.order)
             process, session.response = self._start(session.test)
             if process is None or isinstance(session.response, Refused):
                 return
