@@ -22,6 +22,7 @@ from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.admission import GATE_REASONS, PLANNED, Meter, Occupancy
 from nodevitals.probes.fabric.measurement import FinishedTest, StartedTest
 from nodevitals.probes.fabric.members import MemberLists, Membership, Pairing
+from nodevitals.probes.fabric.node.cpus import cpus_near, pinned
 from nodevitals.probes.fabric.node.port import facts_here, limit_of, promised
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.orders import ORDER_ENDS, OrderEntry
@@ -137,7 +138,7 @@ class ClientSide:
     ) -> tuple[Report | None, str]:
         """The report and '', or None and why the tool was stopped."""
         try:
-            process = ToolProcess(argv)
+            process = ToolProcess(argv, cpus_near(test, self._host))
         except ToolMissingError as error:
             return failed("tool_missing", str(error)), ""
         try:
@@ -149,7 +150,7 @@ class ClientSide:
             return measurement.judge(test, process.text(), process.status() or 0), ""
         finally:
             if order is not None:
-                order.keep(test.key, process.argv, process.text())
+                order.keep(test.key, pinned(process.argv, process.cpus), process.text())
             process.end()
 
 

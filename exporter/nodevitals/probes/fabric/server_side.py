@@ -20,6 +20,7 @@ from nodevitals.probes.fabric.admission import PLANNED, Gate, Meter, Occupancy
 from nodevitals.probes.fabric.measurement import FinishedTest, ServedTest
 from nodevitals.probes.fabric.members import MemberLists, Pairing
 from nodevitals.probes.fabric.node.addresses import own_address
+from nodevitals.probes.fabric.node.cpus import cpus_near, pinned
 from nodevitals.probes.fabric.node.governors import Governors
 from nodevitals.probes.fabric.node.port import facts_here, limit_of, link_of, promised
 from nodevitals.probes.fabric.order_book import OrderBook
@@ -241,7 +242,8 @@ class ServerSide:
         finally:
             if process is not None:
                 if session.order is not None:
-                    session.order.keep(session.request.test, process.argv, process.text())
+                    argv = pinned(process.argv, process.cpus)
+                    session.order.keep(session.request.test, argv, process.text())
                 process.end()
                 seconds = time.monotonic() - clock
                 size = self._guard.charge(session.test, started, seconds)
@@ -269,7 +271,8 @@ class ServerSide:
         """The tool's process, and the response to the peer."""
         port = self._next_port()
         try:
-            process = ToolProcess(measurement.command(test, self._host, port))
+            argv = measurement.command(test, self._host, port)
+            process = ToolProcess(argv, cpus_near(test, self._host))
         except ToolMissingError as error:
             return None, Refused(refusal="failed", reason="tool_missing", message=str(error))
         deadline = time.monotonic() + START_SECONDS

@@ -38,7 +38,8 @@ _POSSIBLE = (
     ("device/max_link_speed", "device/max_link_width"),
     ("device/../max_link_speed", "device/../max_link_width"),
 )
-_FILES = ("node_desc", "device/device", *_NOW, *_POSSIBLE[0], *_POSSIBLE[1])
+CPUS_FILE = "device/local_cpulist"
+_FILES = ("node_desc", "device/device", CPUS_FILE, *_NOW, *_POSSIBLE[0], *_POSSIBLE[1])
 _SPEED = re.compile(r"(\d{1,3}(?:\.\d)?) GT/s(?: PCIe)?")
 _TRANSACTION_SHARE = 256 / (256 + 24)
 """Share of a PCIe link that is data: 24 bytes of headers and checks for each 256 bytes, the usual

@@ -9,8 +9,9 @@ import os
 import re
 import resource
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from functools import partial
 
 from nodevitals.errors import ProbeError
 from nodevitals.linux import tool
@@ -29,10 +30,12 @@ class ToolMissingError(Exception):
 
 
 class ToolProcess:
-    """One run of a tool. Both streams go to memory, at most MAX_OUTPUT_BYTES."""
+    """One run of a tool, on these CPUs where there are any. Both streams go to memory, at most
+    MAX_OUTPUT_BYTES.
+    """
 
-    def __init__(self, argv: Sequence[str]) -> None:
-        self.argv = tuple(argv)
+    def __init__(self, argv: Sequence[str], cpus: Collection[int] = ()) -> None:
+        self.argv, self.cpus = argv, cpus
         self._output = os.memfd_create("output", os.MFD_CLOEXEC)
         try:
             self._process = subprocess.Popen(
@@ -40,7 +43,7 @@ class ToolProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
-                preexec_fn=_prepare,
+                preexec_fn=partial(_prepare, cpus),
                 env={**os.environ, "LC_ALL": "C"},
             )
         except OSError as error:
@@ -67,8 +70,11 @@ class ToolProcess:
             os.close(self._output)
 
 
-def _prepare() -> None:
+def _prepare(cpus: Collection[int]) -> None:
     tool.prepare()
+    if cpus:
+        with suppress(OSError):  # these CPUs went offline
+            os.sched_setaffinity(0, cpus)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES))
 
 
