@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import html
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
 from nodevitals.checks.model import CheckRequest
 from nodevitals_hub.checks.runners import Runner
 from nodevitals_hub.triggers.alert_plan import Alert, Message
-from testbed.hubpages import Site, site
+from testbed.hubpages import Site, keep, matrix_check, site
 
 LEAVES = {"a": [f"gpu-{n}" for n in range(1, 7)], "b": [f"gpu-{n}" for n in range(7, 13)]}
 
@@ -96,6 +97,27 @@ def test_the_nodes_of_a_job_need_no_partners(tmp_path: Path) -> None:
         fields = await fields_of(found, "nodes=gpu-1,gpu-2,gpu-3,gpu-8&preset=links")
         assert fields["nodes"].split() == ["gpu-1", "gpu-2", "gpu-3", "gpu-8"]
         assert (fields["preset"], fields["kind"]) == ("links", "matrix")
+
+    run(tmp_path, steps)
+
+
+def test_a_finding_leads_to_the_same_test_of_its_node(tmp_path: Path) -> None:
+    """With the parameters of the check, and partners that have no alert and are idle."""
+
+    async def steps(found: Site) -> None:
+        identity = "20260101-000000-abcdef"
+        await keep(found.hub.store, *matrix_check(8, "gpu-1", identity))
+        page = (await found.call("GET", f"/checks/{identity}")).text
+        address = f"nodes=gpu-1&copy={identity}"
+        assert f'href="/checks/for?{html.escape(address)}"' in page
+        fields = await fields_of(found, address)
+        assert fields["nodes"].split() == ["gpu-1", "gpu-2", "gpu-4", "gpu-5"]
+        form = (await found.call("GET", f"/checks/new?{urlencode(fields)}")).text
+        assert 'value="64KiB"' in form
+        assert "<option selected>iperf3</option>" in form
+        assert (await found.call("GET", "/checks/for?nodes=gpu-1&copy=none")).status_code == 404
+        listed = (await found.call("GET", "/?node=gpu-1")).text
+        assert 'href="/checks/for?nodes=gpu-1"' in listed
 
     run(tmp_path, steps)
 

@@ -1,6 +1,7 @@
 """The way from a node, an alert or a job to the form of a check: with partners, ready to start.
 
-In: names or instances of nodes, the name of an alert or of a preset. Out: the fields of the form.
+In: names or instances of nodes; the name of an alert, of a preset, or an earlier check. Out: the
+fields of the form.
 """
 
 from __future__ import annotations
@@ -28,18 +29,24 @@ MAX_NODES = 500
 
 
 async def proposed(
-    hub: Hub, alerts: Alerts, wanted: list[str], alertname: str, preset: str, asks: bool
+    hub: Hub,
+    alerts: Alerts,
+    wanted: list[str],
+    alertname: str = "",
+    preset: str = "",
+    copy: str = "",
+    asks: bool = True,
 ) -> dict[str, str]:
     """The fields of the form for a check of nodes, with idle partners of the same group that have
-    no alert; `asks`: whether to ask their agents which ones jobs use.
+    no alert. `copy`: the check whose parameters are taken. `asks`: whether to ask the agents which
+    nodes jobs use. Raises RefusedError.
     """
     members = {member.name: member for member in hub.checks.members()}
     names = [node_of({"instance": name, "node": name}, members) or name for name in wanted]
     names = list(dict.fromkeys(names))[:MAX_NODES]
     rule = _rule(hub, alertname, preset)
-    settings = planning.presets_of(hub.settings).get(rule.preset)
-    kind = "matrix" if settings is None or settings.kind == "pair" else settings.kind
-    fields = {"kind": str(kind), "preset": rule.preset, "nodes": " ".join(names)}
+    kind = await _kind(hub, rule.preset, copy)
+    fields = {"kind": kind, "preset": rule.preset, "copy": copy, "nodes": " ".join(names)}
     known = [name for name in names if name in members]
     if known and len(names) < ENOUGH and kind != "node":
         value = members[known[0]].labels.get(rule.group_by, "")
@@ -51,6 +58,16 @@ async def proposed(
     if alertname:
         fields["note"] = f"alert {alertname} of {', '.join(names)}"[:500]
     return {name: text for name, text in fields.items() if text}
+
+
+async def _kind(hub: Hub, preset: str, copy: str) -> str:
+    """The kind of an earlier check or of a preset; a pair with partners is a matrix."""
+    if copy:
+        kind = (await hub.checks.check(copy)).request.kind
+    else:
+        settings = planning.presets_of(hub.settings).get(preset)
+        kind = settings.kind if settings else "matrix"
+    return "matrix" if kind == "pair" else kind
 
 
 def _rule(hub: Hub, alertname: str, preset: str) -> AlertCheckSettings:
@@ -83,11 +100,12 @@ def handlers(hub: Hub, alerts: Alerts) -> list[Any]:
         nodes: FromQuery[str] = "",
         alert: FromQuery[str] = "",
         preset: FromQuery[str] = "",
+        copy: FromQuery[str] = "",
     ) -> Response[str]:
         """The form of a check of these nodes."""
         wanted = nodes.replace(",", " ").split()
         asks = request.scope["user"].role != "read"
-        fields = await proposed(hub, alerts, wanted, alert[:200], preset, asks)
+        fields = await proposed(hub, alerts, wanted, alert[:200], preset, copy, asks)
         place = {"location": f"/checks/new?{urlencode(fields)}"}
         return Response("", status_code=303, media_type="text/html", headers=place)
 

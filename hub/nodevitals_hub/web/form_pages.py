@@ -141,7 +141,10 @@ def handlers(hub: Hub) -> list[Any]:
         """The kinds; with a kind, its form, with the fields of the address or of a check."""
         fields = {name: value for name, value in request.query_params.items() if _is_field(name)}
         if copy:
-            fields = form.fields_from((await hub.checks.check(copy)).request)
+            copied = form.fields_from((await hub.checks.check(copy)).request)
+            if "nodes" in fields:
+                copied.pop("where", None)
+            fields = {**copied, **fields}
         kind = next((kind for kind in KINDS if kind == fields.get("kind")), None)
         if kind is None:
             return page(
