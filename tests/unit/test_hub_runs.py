@@ -8,6 +8,8 @@ from nodevitals.checks.model import CheckDetail, RunResult
 from nodevitals.probes.fabric.tools.report import failed
 from nodevitals_hub.web.heatmap import overview
 from nodevitals_hub.web.results.runs import lines_of, parts_of, text_of
+from nodevitals_hub.web.texts import phrases
+from nodevitals_hub.web.texts.translations import texts_of
 from testbed.hubgallery import made
 
 RAILS = {
@@ -45,6 +47,15 @@ def test_the_command_lines_shown_are_those_of_the_slow_device() -> None:
         assert "-d mlx5_1" in text
         assert "mlx5_0" not in text
         assert text.count("# gpu-3") == len(text.split("# ")) // 2
+
+
+def test_the_headline_names_the_device_that_is_slow_among_several() -> None:
+    check = rails(slow={"gpu-3 mlx5_1": 0.4}).check
+    assert "gpu-3" in (text := phrases.headline(check, texts_of("en")))
+    assert "port mlx5_1" in text
+    assert "端口 mlx5_1" in phrases.headline(check, texts_of("zh"))
+    whole = rails(slow={"gpu-3": 0.4}).check
+    assert "mlx5" not in phrases.headline(whole, texts_of("en")), "all of its devices"
 
 
 def test_a_failed_test_comes_first_and_names_its_device() -> None:

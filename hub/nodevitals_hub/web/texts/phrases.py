@@ -12,6 +12,7 @@ from nodevitals.checks.model import Check, NodeVerdict
 
 Texts = Callable[..., str]
 SHOWN_FINDINGS = 2
+SHOWN_SUSPECTS = 2
 ALL_DEVICES = "all devices"
 
 
@@ -60,7 +61,11 @@ def phrase(finding: NodeVerdict, check: Check, t: Texts) -> str:
         return t("{subject}: slower than it should be", subject=name)
     usual = t(_usual(finding, check))
     percent = f"{100 * finding.ratio:.0f}"
-    return t("{subject}: slow, {percent} % of {usual}", subject=name, percent=percent, usual=usual)
+    text = t("{subject}: slow, {percent} % of {usual}", subject=name, percent=percent, usual=usual)
+    if "," in check.request.test.device and 0 < len(finding.suspects) <= SHOWN_SUSPECTS:
+        suspects = t("comma").join(suspect(one, t) for one in finding.suspects)
+        return t("{text}, at {suspects}", text=text, suspects=suspects)
+    return text
 
 
 def to_do(finding: NodeVerdict, t: Texts) -> str:
