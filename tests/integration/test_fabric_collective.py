@@ -104,8 +104,8 @@ def test_preset_by_hand(nodes: Nodes) -> None:
         "tool": [*tool, *["-o", "sum", "-n", "9", "-w", "5", "-c", "1"]],
     }
     options = ("--preset", "hccl-all-reduce-sweep", "--iterations", "9", "--expected", "1Gb/s")
-    more = {"FAKE_COLLECTIVE_MPI": "mpich", "FAKE_COLLECTIVE_EXPECT": json.dumps(expected)}
-    done = run(nodes, *options, **more)
+    record = json.dumps(expected)
+    done = run(nodes, *options, FAKE_COLLECTIVE_MPI="mpich", FAKE_COLLECTIVE_EXPECT=record)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(done.stdout.splitlines()) == 15
     done = run(nodes, "--preset", "nccl-all-reduce-roce", FAKE_COLLECTIVE_MPI="mpich")

@@ -29,6 +29,7 @@ from nodevitals.checks.requests.collective import (
 )
 from nodevitals.checks.requests.parameters import checked
 from nodevitals.checks.requests.presets import PRESETS
+from nodevitals.probes.fabric.tools import nccl
 from testbed import tooloutput
 
 NODES = ("gpu-1", "gpu-2")
@@ -168,6 +169,26 @@ def test_preset_of_hccl_is_what_operators_run() -> None:
     line = command("hccl-all-reduce-sweep", "mpich")
     assert line.startswith("mpirun -hosts gpu-1:8,gpu-2:8 -n 16 ")
     assert " all_reduce_test -p 8 -b 8K -e 64M -f 2 -d fp32 -o sum " in line
+
+
+@pytest.mark.parametrize(
+    ("operation", "share", "is_read"),
+    [
+        ("hypercube", 0.5, True),  # of two ranks, each has half of the size itself
+        ("hypercube", 0.9375, True),
+        ("hypercube", 0.4, False),
+        ("hypercube", 1.1, False),
+        ("all_gather", 0.5, False),  # garbled
+    ],
+)
+def test_hypercube_counts_what_the_other_ranks_have(
+    operation: str, share: float, is_read: bool
+) -> None:
+    """Its algorithm bandwidth is not the size per time (src/hypercube.cu)."""
+    half = f"{1000.0:>8.2f} {share * 1.05:>7.2f} {share * 1.05:>7.2f} {'0':>6}"
+    row = f"{1 << 20:>12} {1 << 18:>13}     float    none      -1 {half} {half}\n"
+    found = nccl.parse(tooloutput.nccl(row, operation))
+    assert bool(found.rows) == is_read
 
 
 def test_sizes_are_taken_from_an_output_that_goes_on() -> None:

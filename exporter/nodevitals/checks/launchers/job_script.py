@@ -73,9 +73,8 @@ def script(wanted: Collective, kind: Kind, seconds: float) -> str:
     for number, swept in enumerate(sweeps(wanted.sizes)):
         rank = ["timeout", "--kill-after=5", f"{seconds:g}", *tool_argv(wanted, swept)]
         lines.append(f"echo {shlex.quote(f'{MARK}{number}')}")
-        for branch, mpi in (("if", "open_mpi"), ("else", "mpich")):
-            condition = "if [ $mpi = open_mpi ]; then" if branch == "if" else "else"
-            lines += [condition, *(f"  {line}" for line in _started(wanted, mpi, limit, rank))]
+        lines += ["if [ $mpi = open_mpi ]; then", *_started(wanted, "open_mpi", limit, rank)]
+        lines += ["else", *_started(wanted, "mpich", limit, rank)]
         lines.append("fi")
     return "\n".join(lines) + "\n"
 
@@ -85,7 +84,7 @@ def _started(wanted: Collective, mpi: Mpi, limit: list[str], rank: list[str]) ->
     try:
         verify(wanted, mpi)
     except CheckError as error:
-        return [f"echo {shlex.quote(str(error))}", "exit 64"]
+        return [f"  echo {shlex.quote(str(error))}", "  exit 64"]
     hosts = ["mpirun", "-f", HOSTFILE]
     if mpi == "open_mpi":
         hosts = ["mpirun", "--allow-run-as-root", "--host"]
@@ -94,7 +93,7 @@ def _started(wanted: Collective, mpi: Mpi, limit: list[str], rank: list[str]) ->
     after = shlex.join([*options(wanted, mpi, parameters), *rank])
     words = [before, *(['"$list"'] if mpi == "open_mpi" else []), after]
     shown = [shlex.quote(f"$ {before}"), *words[1:-1], shlex.quote(after)]
-    return [f"echo {' '.join(shown)}", " ".join(words)]
+    return [f"  echo {' '.join(shown)}", f"  {' '.join(words)}"]
 
 
 def parts_of(log: str) -> Optional[list[str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Optional
+from typing import Any, Literal, NamedTuple, Optional
 
 import msgspec
 
@@ -174,18 +174,18 @@ def sizes_of(swept: Sweep) -> list[int]:
 
 def tool_argv(wanted: Collective, swept: Sweep) -> list[str]:
     """Return the command line of a process."""
-    tool, devices = nccl.argv, wanted.devices_per_process
-    if wanted.backend == "hccl":
-        tool, devices = hccl.argv, wanted.devices_per_node
-    argv = tool(
-        wanted.operation,
-        *swept,
-        iterations=wanted.iterations,
-        devices=devices,
-        warm_up=wanted.warm_up_iterations,
-        data_type=wanted.data_type,
-        reduction=wanted.reduction,
-    )
+    values: dict[str, Any] = {
+        "iterations": wanted.iterations,
+        "warm_up": wanted.warm_up_iterations,
+        "data_type": wanted.data_type,
+        "reduction": wanted.reduction,
+    }
+    if wanted.backend == "nccl":
+        devices = wanted.devices_per_process
+        argv = nccl.argv(wanted.operation, *swept, devices=devices, **values)
+    else:
+        devices = wanted.devices_per_node
+        argv = hccl.argv(wanted.operation, *swept, devices=devices, **values)
     return [wanted.program or argv[0], *argv[1:]]
 
 

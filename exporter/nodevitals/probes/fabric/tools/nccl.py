@@ -125,7 +125,7 @@ def _rows(line: str, operation: str | None) -> Iterator[ResultRow]:
     halves = (match.groups()[5:9], match.groups()[9:13])
     # A rank of hypercube does not count its own part: (n - 1) / n of the size (src/hypercube.cu).
     least = 0.5 if operation == "hypercube" else 1.0
-    if not all(_is_sound(size, *map(float, half[:3]), least) for half in halves):
+    if not all(_is_sound(size, *map(float, half[:3]), least=least) for half in halves):
         return
     for in_place, (_, algorithm, bus, wrong) in enumerate(halves):
         yield ResultRow(
@@ -149,5 +149,6 @@ def _is_sound(size: int, microseconds: float, algorithm: float, bus: float, leas
     if microseconds <= 0:
         return False
     whole = size / microseconds * 1e-3
-    between = whole * least <= algorithm <= whole
-    return (between or agrees(algorithm, whole, 0.006, 2e-3)) and bus <= 2 * algorithm + 0.02
+    parts = [whole, max(whole * least, min(algorithm, whole))]
+    is_one = any(agrees(algorithm, part, 0.006, 2e-3) for part in parts)
+    return is_one and bus <= 2 * algorithm + 0.02
