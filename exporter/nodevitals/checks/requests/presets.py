@@ -7,6 +7,7 @@ from typing import Any, Optional
 import msgspec
 
 from nodevitals.checks.model import Kind, TestRequest
+from nodevitals.checks.requests.devices import ALL
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +31,13 @@ def _pairs(tool: str, operation: str, sizes: str, iterations: int, queue_pairs: 
     return Preset(kind="matrix", test=test)
 
 
+def _whole_machine() -> Preset:
+    fields = {"tool": "perftest", "operation": "write_bw,send_lat", "device": ALL}
+    return Preset(kind="matrix", test=msgspec.convert(fields, TestRequest))
+
+
 PRESETS: dict[str, Preset] = {
+    "whole-machine": _whole_machine(),
     "ib-write-64k": _pairs("perftest", "write_bw", "64KiB", 1000),
     "ib-write-sweep": _pairs("perftest", "write_bw", "4KiB..8MiB x4", 200, queue_pairs=8),
     "ib-read-1m": _pairs("perftest", "read_bw", "1MiB", 1000),
