@@ -13,7 +13,8 @@ from pathlib import Path
 
 from testbed import programs
 
-OPTIONS = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
+LOGIN = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
+OPTIONS = [*LOGIN, "-o", "LogLevel=ERROR"]
 BOUND = {"sys": "/sys", "run": "/run", "proc": "/proc"}
 SOCKETS = "proc/self/net"
 
@@ -43,13 +44,15 @@ def main(_: str, nodes: str) -> None:
     daemon = arguments[:1] == ["-x"]
     if daemon:
         del arguments[0]
-    if arguments[4:5] == ["-l"]:
-        del arguments[4:6]
-    if not daemon and (len(arguments) != 7 or arguments[5] != "--"):
-        sys.exit(f"ssh: unexpected arguments: {arguments}")
-    if arguments[:4] != OPTIONS:
+    options = LOGIN if daemon else OPTIONS
+    if arguments[: len(options)] != options:
         sys.exit(f"ssh: unexpected options: {arguments}")
-    name, command = arguments[4], " ".join(arguments[5 if daemon else 6 :])
+    del arguments[: len(options)]
+    if arguments[0] == "-l":
+        del arguments[:2]
+    if not daemon and (len(arguments) != 3 or arguments[1] != "--"):
+        sys.exit(f"ssh: unexpected arguments: {arguments}")
+    name, command = arguments[0], " ".join(arguments[1 if daemon else 2 :])
     folder = Path(nodes, name)
     if not folder.is_dir():
         sys.stderr.write(f"ssh: connect to host {name} port 22: No route to host\n")

@@ -23,7 +23,8 @@ from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools import process as tool_process
 from nodevitals.probes.fabric.tools.process import TCP_TABLES, ToolMissingError, ToolProcess
 
-SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
+# Only errors of ssh itself: a banner and a warning would be read as the output of the node.
+SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "LogLevel=ERROR")
 REACH_SECONDS = 15.0
 POLL_SECONDS = 0.02
 _IN_USE = (
