@@ -38,6 +38,7 @@ LONGEST = (
     "integration/test_init.py",
     "integration/test_nvidia_usage.py",
     "e2e/test_critical_alerts.py",
+    "e2e/test_onekey.py",
     "e2e/test_operator_relabeling.py",
     "integration/test_hub_kills.py",
 )

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from testbed.fabric import DEBIAN, REAL_TOOLS
 from testbed.node import wait_until
-
-PORT = 22
+from testbed.sshd import PORT, make_key
 
 
 class SshServers:
@@ -34,8 +33,7 @@ class SshServers:
         folder = self._folder
         folder.mkdir()
         for name in ("host", "client"):
-            key = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name)
-            subprocess.run(key, check=True)
+            make_key(folder / name)
         self._show("/etc/passwd", Path("/etc/passwd").read_text() + _user())
         self._show("/etc/ssh/ssh_config", self._client_config())
         (folder / "sshd_config").write_text(self._server_config())
