@@ -38,6 +38,8 @@ cd /sys/class/infiniband 2>/dev/null || exit 0
 for device in *; do echo "$device $(cat $device/ports/1/state 2>/dev/null)"; done"""
 _INTERFACES = """\
 cd /sys/class/net; for device in */; do echo "${device%/} $(cat $device/operstate)"; done"""
+_DEVICE = "# "
+"""Begins the line with the name of a device, before what is printed of it."""
 _ADDRESS = re.compile(r"^\d+: \S+ +(inet6?) ([0-9a-f.:]+)/", re.MULTILINE)
 Value = TypeVar("Value")
 
@@ -146,25 +148,41 @@ def ports(nodes: Iterable[str], tests: Sequence[TestSettings]) -> dict[tuple[str
         for name in (test.device, test.peer_device)
         if name
     }
-    found = on_each(nodes, lambda node: {name: _port(node, test) for name, test in each.items()})
-    return {(node, name): port for node, own in found.items() for name, port in own.items()}
+    # One login per node: it may take longer than all of these commands.
+    script = "\n".join(
+        f"echo '{_DEVICE}{name}'\n{_port_script(test)}" for name, test in each.items()
+    )
+    outputs = on_each(nodes, lambda node: run(node, ["sh", "-c", script], 10))
+    found = {}
+    for node, done in outputs.items():
+        parts = (part.partition("\n") for part in f"\n{done.text}".split(f"\n{_DEVICE}"))
+        printed = {name: text for name, _, text in parts}
+        for name, test in each.items():
+            found[node, name] = _port(test, printed.get(name, ""))
+    return found
 
 
-def _port(node: str, test: TestSettings) -> Port:
+def _port_script(test: TestSettings) -> str:
+    """Commands that print what is to be known of a device."""
     directory, rate = port.place_of(test)
-    argv = ["sh", "-c", port.PORT_SCRIPT, "sh", f"/sys/{directory}", rate]
-    facts = port.facts_there(run(node, argv, 10).text)
+    facts = shlex.join(["sh", "-c", port.PORT_SCRIPT, "sh", f"/sys/{directory}", rate])
+    if test.tool == "iperf3":
+        return (
+            f"{facts}\n{shlex.join(['ip', '-o', 'addr', 'show', 'dev', test.device])} scope global"
+        )
+    folder = shlex.quote(f"/sys/class/infiniband/{test.device}/ports/{test.ib_port}")
+    gids = "grep -H . gids/* gid_attrs/types/* gid_attrs/ndevs/*"
+    return f"{facts}\n(cd {folder} && {gids}) 2>/dev/null"
+
+
+def _port(test: TestSettings, printed: str) -> Port:
+    facts = port.facts_there(printed)
     promised, limit = port.promised(test, facts), port.limit_of(test, facts)
     if test.tool == "iperf3":
-        addresses = run(
-            node, ["ip", "-o", "addr", "show", "dev", test.device, "scope", "global"], 10
-        )
-        return Port(bytes_per_second=promised, limit=limit, address=parse_address(addresses.text))
+        return Port(bytes_per_second=promised, limit=limit, address=parse_address(printed))
     gid_index = test.gid_index
     if gid_index is None:
-        folder = f"/sys/class/infiniband/{test.device}/ports/{test.ib_port}"
-        script = f"cd {shlex.quote(folder)} && grep -H . gids/* gid_attrs/types/* gid_attrs/ndevs/*"
-        gid = choose(parse_gids(run(node, ["sh", "-c", f"{script} 2>/dev/null"], 10).text))
+        gid = choose(parse_gids(printed))
         gid_index = None if gid is None else gid.index
     return Port(bytes_per_second=promised, limit=limit, gid_index=gid_index)
 
