@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from nodevitals.checks.launchers.kubernetes_launcher import KubernetesLauncher
 from nodevitals.checks.launchers.launcher import Launched
 from nodevitals.checks.launchers.manifests import JobOptions
 from nodevitals.checks.requests.collective import Collective
+from nodevitals.probes.fabric.tools.report import Report
 from testbed import mpi, tooloutput
 from testbed.kubernetes_api import jobs
 from testbed.kubernetes_api.jobs import VOLCANO, JobApi
@@ -64,6 +65,28 @@ def test_results_come_from_the_launchers_log_and_the_job_is_deleted(
     assert "# Using devices" in found.raw
     assert not server.jobs
     assert server.deleted == [NAME]
+
+
+def test_sizes_are_reported_while_the_job_runs(
+    server: JobApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the launcher's log, which has more each time; one that cannot be read is passed over."""
+    monkeypatch.setattr(kubernetes_launcher, "LOG_POLL_SECONDS", 0.0)
+    running = {"launcher": jobs.RUNNING, "worker": jobs.RUNNING}
+    server.scenario = (*[running] * 4, {"launcher": jobs.SUCCEEDED, "worker": jobs.RUNNING})
+    whole = log_of()
+    server.log = b"no mark yet\n"
+    seen: list[int] = []
+
+    def progress(reports: Sequence[Report]) -> None:
+        seen.append(len(reports))
+        # Next time it ends within the row of the second size.
+        server.log = whole[: whole.index(b" 2097152 ") + 20] if len(seen) == 1 else whole
+
+    launcher = KubernetesLauncher("volcano", OPTIONS)
+    found = asyncio.run(launcher.run(WANTED, NAME, 60, progress))
+    assert found.reason is None, found
+    assert seen[:3] == [0, 1, 2]
 
 
 def test_job_of_an_earlier_process_is_removed_first(server: JobApi) -> None:

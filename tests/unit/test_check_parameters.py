@@ -23,6 +23,7 @@ from nodevitals.checks.requests.sizes import MAX_BYTES, MAX_SIZES, parse_sizes, 
 from nodevitals.probes.fabric import measurement
 from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.settings.hub import PresetSettings
+from testbed.node import ROOT
 
 MEMBERS = [
     Member(name=f"gpu-{number}", host="192.0.2.1", port=9856, labels={"pool": "ab"[number % 2]})
@@ -261,6 +262,13 @@ def test_no_value_that_passes_could_be_anything_else(name: str, value: str) -> N
 def test_values_of_the_allow_lists(name: str, good: tuple[str, ...], bad: tuple[str, ...]) -> None:
     assert [value for value in good if problem_of(name, value, RULES)] == []
     assert [value for value in bad if problem_of(name, value, RULES) is None] == []
+
+
+def test_page_has_each_allowed_name() -> None:
+    page = (ROOT / "docs/fabric.md").read_text()
+    listed = page[page.index("### Variables of a collective") :].split("\n### ")[0]
+    named = set(re.findall(r"`([a-zA-Z]\w+)`", listed)) - {"environment", "mca"}
+    assert named == set(RULES)
 
 
 def test_nothing_on_the_lists_names_a_program_or_a_file() -> None:
