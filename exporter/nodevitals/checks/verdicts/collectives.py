@@ -17,6 +17,7 @@ from typing import NamedTuple, Optional
 
 from nodevitals.checks.model import (
     BusExpectation,
+    Check,
     CheckRequest,
     NodeVerdict,
     Reason,
@@ -35,6 +36,17 @@ class Past(NamedTuple):
     """The figure of the last equal check."""
     baseline_ok: bool = True
     bus: Optional[BusExpectation] = None
+
+
+def expected_of(check: Check) -> tuple[Optional[float], str]:
+    """The bus bandwidth that a collective should reach, and what that comes from: '' where the
+    request or an earlier check gave it.
+    """
+    given = check.request.expected_bytes_per_second
+    figure = given or (check.baseline if check.baseline_ok else None)
+    if figure is not None or check.bus is None:
+        return figure, ""
+    return check.bus.bytes_per_second, check.bus.basis
 
 
 def slow(request: CheckRequest, run: RunResult, past: Past) -> Optional[NodeVerdict]:

@@ -20,6 +20,7 @@ from nodevitals.checks.model import CheckDetail, CheckRequest, RunResult
 from nodevitals.checks.requests.parameters import checked
 from nodevitals.checks.requests.presets import PRESETS
 from nodevitals.checks.requests.sizes import parse_sizes
+from nodevitals.checks.verdicts.collectives import expected_of
 from nodevitals.checks.verdicts.tables import as_csv, tables
 from nodevitals.commands.fabric.options import expected_rate
 from nodevitals.commands.hub.client import (
@@ -257,7 +258,7 @@ def print_detail(detail: CheckDetail, options: argparse.Namespace) -> None:
             print_table(head, rows)
             print()
     else:
-        print_table(*_sizes(detail.results))
+        print_table(*_sizes(detail))
         print()
     _print_verdict(detail)
 
@@ -284,16 +285,22 @@ def _last(result: RunResult) -> Report:
     return result.reports[-1]
 
 
-def _sizes(results: Sequence[RunResult]) -> tuple[Sequence[str], list[Sequence[object]]]:
-    """Rows of a table, below their head: one per message size of each collective."""
+def _sizes(detail: CheckDetail) -> tuple[Sequence[str], list[Sequence[object]]]:
+    """Rows of a table, below their head: one per message size of each collective, with its share of
+    what the one over all nodes should reach.
+    """
+    expected, _ = expected_of(detail.check)
     rows: list[Sequence[object]] = []
-    for result in results:
+    for result in detail.results:
         nodes = f"{len(result.nodes)}: {','.join(result.nodes)}"
         for report in result.reports or (_last(result),):
             if report.outcome != "ok":
-                rows.append((nodes, "", f"{report.reason}: {report.message}"))
+                rows.append((nodes, "", f"{report.reason}: {report.message}", ""))
             for row in report.rows:
                 bus = row.bus_bandwidth_bytes_per_second
                 shown = "" if bus is None else f"{bus / 1e9:.2f}"
-                rows.append((nodes, row.message_bytes, shown))
-    return ("NODES", "BYTES", "BUS GB/s"), rows
+                share = f"{100 * bus / expected:.0f} %" if bus and expected else ""
+                rows.append((nodes, row.message_bytes, shown, share))
+    if expected is None:
+        return ("NODES", "BYTES", "BUS GB/s"), [row[:3] for row in rows]
+    return ("NODES", "BYTES", "BUS GB/s", f"OF {expected / 1e9:.3g}"), rows

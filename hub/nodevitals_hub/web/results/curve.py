@@ -11,6 +11,7 @@ from typing import NamedTuple
 from nodevitals.checks.model import CheckDetail, RunResult
 from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.checks.verdicts import figures
+from nodevitals.checks.verdicts.collectives import expected_of
 
 WIDTH, HEIGHT = 640, 240
 LEFT, RIGHT, TOP, BOTTOM = 84, 32, 12, 28
@@ -64,11 +65,7 @@ def curve_of(detail: CheckDetail) -> Curve | None:
     measured = [] if whole is None else _measured(whole, detail, sizes)
     if not measured:
         return None
-    expected, basis = check.request.expected_bytes_per_second, ""
-    if expected is None and check.baseline_ok:
-        expected = check.baseline
-    if expected is None and check.bus is not None:
-        expected, basis = check.bus.bytes_per_second, check.bus.basis
+    expected, basis = expected_of(check)
     top = 1.05 * max([figure for _, figure in measured] + ([expected] if expected else []))
     axis = _Axis(sizes[0], sizes[-1], top)
     points = [
