@@ -145,7 +145,7 @@ def test_sizes_that_are_measured_are_shown_while_the_collective_runs(tmp_path: P
             reports = [
                 Report(
                     outcome="ok",
-                    rows=(ResultRow(message_bytes=size, bus_bandwidth_bytes_per_second=1e9),),
+                    rows=(ResultRow(message_bytes=size, bus_bandwidth_bytes_per_second=100e9),),
                 )
                 for size in wanted.sizes
             ]
@@ -206,6 +206,40 @@ def test_first_collective_is_held_against_the_hardware(
     assert check.verdict.outcome == outcome, check.verdict
     assert [found.subject for found in check.verdict.findings] == named
     assert check.bus is not None
+
+
+@pytest.mark.parametrize(
+    ("figures", "outcome", "text"),
+    [
+        ([30e9, 30e9], "bad", "gpu-0: 30 % of the expected rate, also when it was repeated"),
+        ([30e9, 95e9], "ok", "no fault found"),  # a loaded machine
+        ([95e9], "ok", "no fault found"),
+    ],
+)
+def test_slow_single_machine_is_tested_again(
+    tmp_path: Path, figures: list[float], outcome: str, text: str
+) -> None:
+    class Changing(SimulatedLauncher):
+        async def run(
+            self, wanted: Collective, name: str, seconds: float, progress: Progress = ignore
+        ) -> Launched:
+            size, figure = wanted.sizes[-1], left.pop(0)
+            row = ResultRow(message_bytes=size, bus_bandwidth_bytes_per_second=figure)
+            return launched([Report(outcome="ok", rows=(row,))])
+
+    async def main() -> CheckDetail:
+        store, coordinator = hub_of(tmp_path, Changing())
+        found = await ended(coordinator, replace(REQUEST, nodes=NODES[:1]))
+        await coordinator.stop()
+        await store.close()
+        return found
+
+    left = list(figures)
+    detail = asyncio.run(main())
+    assert left == []
+    assert detail.check.verdict is not None
+    assert (detail.check.verdict.outcome, detail.check.verdict.message) == (outcome, text)
+    assert detail.check.figure == max(figures)
 
 
 def test_a_run_that_a_killed_hub_left_is_ended_and_not_run_again(tmp_path: Path) -> None:

@@ -46,9 +46,7 @@ async def perform(check: Check, execution: Execution, runner: Runner) -> Verdict
     runs = planning.plan(check.request)
     if check.request.kind != "collective":
         await execution.execute(runs)
-        while repeats := await _repetitions(check, execution):
-            for run in repeats:
-                await execution.execute([run])
+        await _repeat(check, execution)
         return None
     if not execution.has_begun(0):
         findings = tuple(await runner.findings(check))
@@ -57,7 +55,17 @@ async def perform(check: Check, execution: Execution, runner: Runner) -> Verdict
             reason = findings[0].reason
             return Verdict(outcome="bad", reason=reason, message=text, findings=findings)
     [whole] = await execution.execute(runs)
-    return await isolate(check, whole, execution.execute)
+    if check.request.isolate and len(check.request.nodes) > 1:
+        return await isolate(check, whole, execution.execute)
+    await _repeat(check, execution)
+    return None
+
+
+async def _repeat(check: Check, execution: Execution) -> None:
+    """Execute again, one after the other, what a verdict must not rest on alone."""
+    while repeats := await _repetitions(check, execution):
+        for run in repeats:
+            await execution.execute([run])
 
 
 async def _repetitions(check: Check, execution: Execution) -> Sequence[PlannedRun]:
@@ -75,7 +83,7 @@ async def isolate(
     `execute` returns the stored result of a run that was executed before.
     """
     request = check.request
-    if not request.isolate or len(request.nodes) < 2 or not is_bad(check, whole):
+    if not is_bad(check, whole):
         return None
     figure = at_size(whole, request.test, largest(request.test))
     bisection = Bisection(state_of(request, healthy_figure(check), whole.rails, whole=figure))

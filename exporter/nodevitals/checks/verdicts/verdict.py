@@ -88,6 +88,8 @@ def to_repeat(check: Check, results: Iterable[RunResult]) -> list[tuple[int, tup
     """Numbers and nodes of the repetitions that a verdict on these results needs."""
     request, planned = check.request, check.cost.runs
     runs = figures.in_order(results)
+    if request.kind == "collective":
+        return _collective_to_repeat(check, runs)
     if request.kind not in ("pair", "matrix"):
         return []
     best, repeated = repetitions.merged(request, planned, runs)
@@ -223,6 +225,16 @@ def _odd_runs(request: CheckRequest, runs: Sequence[RunResult], judgement: Judge
     return odd
 
 
+def _collective_to_repeat(
+    check: Check, runs: Sequence[RunResult]
+) -> list[tuple[int, tuple[str, ...]]]:
+    """A slow one, once; a bisection repeats it over groups."""
+    whole = figures.of_all_nodes(check.request, runs)
+    if len(whole) != 1 or figures.failure_of(whole[0], check.request) is not None:
+        return []
+    return [(check.cost.runs, check.request.nodes)] if is_bad(check, whole[0]) else []
+
+
 def is_bad(check: Check, result: RunResult) -> bool:
     """Whether a collective failed or is slow, so that a bisection may find the cause."""
     failure = figures.failure_of(result, check.request)
@@ -241,7 +253,8 @@ def _of_collective(
     request: CheckRequest, runs: Sequence[RunResult], isolation: Optional[Verdict], past: Past
 ) -> Verdict:
     """The verdict by the run over all nodes and the bisection that followed."""
-    whole = next((run for run in runs if set(run.nodes) == set(request.nodes)), None)
+    of_all_nodes = figures.of_all_nodes(request, runs)
+    whole = of_all_nodes[0] if of_all_nodes else None
     judgement = Judgement()
     failure = None if whole is None else figures.failure_of(whole, request)
     if whole is None:
@@ -253,7 +266,8 @@ def _of_collective(
     elif failure is not None:
         judgement.doubts.append((failure.cause, failure.text))
     elif (found := collectives.slow(request, whole, past)) is not None:
-        judgement.findings.append(found)
+        again = ", also when it was repeated" if len(of_all_nodes) > 1 else ""
+        judgement.findings.append(replace(found, message=found.message + again))
     else:
         judgement.lacking = collectives.lacking(request, whole, past)
     if isolation is not None and isolation.findings:

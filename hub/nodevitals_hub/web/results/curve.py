@@ -59,10 +59,9 @@ class Curve(NamedTuple):
 def curve_of(detail: CheckDetail) -> Curve | None:
     """The curve of the run over all nodes; None before its first size."""
     check, test = detail.check, detail.check.request.test
-    nodes = set(check.request.nodes)
-    whole = next((run for run in detail.results if set(run.nodes) == nodes), None)
+    whole = figures.of_all_nodes(check.request, detail.results)
     sizes = parse_sizes(test.sizes)
-    measured = [] if whole is None else _measured(whole, detail, sizes)
+    measured = _measured(whole[0], detail, sizes) if whole else []
     if not measured:
         return None
     expected, basis = expected_of(check)
