@@ -147,6 +147,10 @@ TEXTS: dict[str, str] = {
         "Of a healthy link, such as 2us. Empty: 5us on InfiniBand, 10us on RoCE, between physical "
         "ports."
     ),
+    "help_expected_collective": (
+        "Bus bandwidth of a healthy one, such as 2880Gb/s (360 GB/s). Empty: what the hardware of "
+        "its nodes gives."
+    ),
     "share": "Slow is below this percentage",
     "help_share": "Of the expected rate, or of the median.",
     "isolate": "Where it fails or is slow",

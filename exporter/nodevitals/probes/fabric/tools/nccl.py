@@ -125,7 +125,7 @@ def _rows(line: str, operation: str | None) -> Iterator[ResultRow]:
     halves = (match.groups()[5:9], match.groups()[9:13])
     # A rank of hypercube does not count its own part: (n - 1) / n of the size (src/hypercube.cu).
     least = 0.5 if operation == "hypercube" else 1.0
-    if not all(_is_sound(size, *map(float, half[:3]), least=least) for half in halves):
+    if not all(_is_sound(size, least, *map(float, half[:3])) for half in halves):
         return
     for in_place, (_, algorithm, bus, wrong) in enumerate(halves):
         yield ResultRow(
@@ -142,7 +142,7 @@ def _rows(line: str, operation: str | None) -> Iterator[ResultRow]:
         )
 
 
-def _is_sound(size: int, microseconds: float, algorithm: float, bus: float, least: float) -> bool:
+def _is_sound(size: int, least: float, microseconds: float, algorithm: float, bus: float) -> bool:
     """Whether the bandwidth equals bytes per time, of which `least` counts; the time has four
     digits.
     """
