@@ -43,6 +43,7 @@ from testbed.kubernetes_api.store import resource_of
 from testbed.node import ROOT
 from testbed.repairs import REMEDIATION, RESET_JOB
 
+COLLECTIVE = {"kind": "collective", "where": {"pool": "train"}}
 MATRIX = {"kind": "matrix"}
 HUBS = [path for path in SETS if path.stem.startswith("hub-")]
 GENERATED = values_of(ROOT / "tests/data/chart/hub-generated.yaml")
@@ -108,6 +109,10 @@ def test_the_crd_is_valid_and_generated() -> None:
         ({**MATRIX, "isolate": None}, False),
         ({**MATRIX, "note": "x" * 501}, False),
         ({**MATRIX, "test": {"queuePairs": 65}}, False),
+        ({**COLLECTIVE, "test": {"dataType": "bfp16", "reduction": "max"}}, True),
+        ({**COLLECTIVE, "test": {"devicesPerProcess": 8, "warmUpIterations": 0}}, True),
+        ({**COLLECTIVE, "test": {"warmUpIterations": -1}}, False),
+        ({**COLLECTIVE, "test": {"devicesPerProcess": 0}}, False),
         ({**MATRIX, "test": {"queuePairs": 64, "gidIndex": 3, "trafficClass": 106}}, True),
         ({**MATRIX, "test": {"tool": "ssh"}}, False),
         ({**MATRIX, "test": {"tool": None}}, True),
