@@ -67,7 +67,7 @@ def make_image(folder: Path) -> None:
     key = folder / "key"
     key.unlink(missing_ok=True)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    (tree / "root/.ssh").mkdir(mode=0o700)
+    (tree / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
     shutil.copy(folder / "key.pub", tree / "root/.ssh/authorized_keys")
     (tree / "etc/fstab").write_text("LABEL=root / ext4 errors=remount-ro 0 1\n")
     hosts = "".join(f"10.77.0.{number} {name}\n" for number, name in enumerate(NAMES, 1))
