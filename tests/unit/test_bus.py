@@ -11,6 +11,7 @@ from nodevitals.checks.verdicts.bus import Machine, expected
 from nodevitals.checks.verdicts.verdict import verdict_of
 from nodevitals.probes.fabric.tools.report import Report, ResultRow
 from nodevitals_hub.launch.node_checks import parse
+from testbed.node import ROOT
 
 NDR, HDR, STORAGE = 50e9, 25e9, 12.5e9
 H100 = Machine(
@@ -123,6 +124,16 @@ def test_facts_are_those_that_agents_expose() -> None:
     assert parse("").machine == Machine()
     npus = 'nodevitals_ascend_link_speed_bytes_per_second{device="3",uuid="x"} 2.5e+10\n'
     assert parse(npus).machine.ports == {"npu3": 25e9}
+
+
+def test_facts_are_found_in_what_an_agent_exposes() -> None:
+    """Of the machine with every probe: GPUs and NPUs in one, so there is no model of all."""
+    machine = parse((ROOT / "tests/data/golden.prom").read_text()).machine
+    assert (machine.model, machine.links) == ("", 18)
+    assert (machine.ports["mlx5_0"], machine.ports["npu0"]) == (50e9, 25e9)
+    assert "irdma0" not in machine.ports
+    gpus = METRICS.replace('uuid="GPU-b",model="NVIDIA H200"', 'uuid="GPU-b",model=""')
+    assert parse(gpus).machine.model == "NVIDIA H200"
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e+300"])

@@ -25,7 +25,8 @@ def machine_of(samples: Iterable[Sample]) -> Machine:
     for sample in samples:
         by_name.setdefault(sample.name.removeprefix(_PREFIX), []).append(sample)
     accelerators = by_name.get("accelerator_info", [])
-    models = {sample.labels.get("model", "") for sample in accelerators}
+    # An accelerator that cannot be read has no model.
+    models = {sample.labels.get("model", "") for sample in accelerators} - {""}
     links = [sample.value for sample in by_name.get("nvidia_nvlinks_expected", [])]
     return Machine(
         devices=len({sample.labels.get("uuid") for sample in accelerators}) or None,
