@@ -66,7 +66,10 @@ def test_bus_bandwidth_is_reported(
     options = ("--backend", backend, "--operation", operation, "--json", *EXPECTED)
     done = run(nodes, *options)
     assert done.returncode == 0, done.stderr
-    (row,) = json.loads(done.stdout)["rows"]
+    printed = json.loads(done.stdout)
+    (row,), [command] = printed["rows"], printed["commands"]
+    assert command.split()[0] == "mpirun"
+    assert f" {operation}_" in command
     assert row["operation"] == operation
     assert row["bus_bandwidth_bytes_per_second"] == pytest.approx(ALGORITHM * factor, rel=1e-4)
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from nodevitals.checks import CheckError
 from nodevitals.checks.launchers import manifests
+from nodevitals.checks.launchers.launcher import Launched, commands_in
 from nodevitals.checks.launchers.mpirun import MpirunLauncher
 from nodevitals.checks.model import CheckRequest, RunResult, Verdict
 from nodevitals.checks.requests.collective import Collective, of_request, verify
@@ -161,7 +162,8 @@ def run(options: argparse.Namespace) -> int:
     refuse_nodes_in_use(nodes, options)
     if wanted.gid_index is None:
         wanted = replace(wanted, gid_index=_common_gid_index(nodes, options.hca))
-    reports = _launched(wanted, options.timeout)
+    done = _launched(wanted, options.timeout)
+    reports = done.reports
     # The rows of all sizes, up to the failed one.
     rows = tuple(row for report in reports for row in report.rows)
     report = replace(reports[-1], rows=rows)
@@ -170,7 +172,8 @@ def run(options: argparse.Namespace) -> int:
     run_of_all = RunResult(number=0, nodes=wanted.nodes, reports=reports)
     verdict = verdict_of(request, 1, [run_of_all])
     if options.json:
-        print_json({**msgspec.to_builtins(report), "verdict": verdict})
+        commands = commands_in(done.raw).splitlines()
+        print_json({**msgspec.to_builtins(report), "verdict": verdict, "commands": commands})
     else:
         _print(wanted, report, verdict)
     return STATUSES[verdict.outcome]
@@ -210,8 +213,8 @@ def _push(url: str, wanted: Collective, report: Report) -> None:
         print(f"--push: {error}", file=sys.stderr)
 
 
-def _launched(wanted: Collective, seconds: float) -> tuple[Report, ...]:
-    """Run the collective by mpirun. Returns one report per size, up to the one that failed."""
+def _launched(wanted: Collective, seconds: float) -> Launched:
+    """Run the collective by mpirun."""
     progress, sizes = Progress(), len(wanted.sizes)
     name = f"command-{os.getpid()}"
 
@@ -220,7 +223,7 @@ def _launched(wanted: Collective, seconds: float) -> tuple[Report, ...]:
 
     done = asyncio.run(MpirunLauncher().run(wanted, name, seconds, show))
     progress.end()
-    return done.reports
+    return done
 
 
 def _collective(request: CheckRequest, options: argparse.Namespace) -> Collective:
