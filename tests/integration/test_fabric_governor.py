@@ -164,6 +164,27 @@ def test_the_scripts_need_only_a_shell(tmp_path: Path, cut: int | None) -> None:
     assert not saved.exists() or saved.read_text() == ""
 
 
+def test_where_nothing_can_be_saved_nothing_is_set(tmp_path: Path) -> None:
+    """What could not be restored stays saved, and the others are restored."""
+    names = [tmp_path / f"cpu{number}/cpufreq/scaling_governor" for number in range(2)]
+    for name in names:
+        name.parent.mkdir(parents=True)
+        name.write_text("powersave\n")
+    made = scripted(SET, tmp_path, str(tmp_path), str(tmp_path / "none/saved"))
+    assert made.returncode == 1
+    assert "none/saved" in made.stderr
+    assert {name.read_text() for name in names} == {"powersave\n"}
+    saved = str(tmp_path / "saved")
+    assert scripted(SET, tmp_path, str(tmp_path), saved).returncode == 0
+    names[0].unlink()
+    names[0].mkdir()
+    assert scripted(RESTORE, tmp_path, str(tmp_path), saved).returncode == 1
+    assert names[1].read_text() == "powersave\n"
+    names[0].rmdir()
+    assert scripted(RESTORE, tmp_path, str(tmp_path), saved).returncode == 0
+    assert not os.path.exists(saved) or os.path.getsize(saved) == 0
+
+
 def test_a_node_without_governors_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "cpu0").mkdir()
     for script in (SET, RESTORE):

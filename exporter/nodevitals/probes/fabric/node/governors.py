@@ -43,12 +43,14 @@ for file; do echo performance >"$file"; done
 SAVED."""
 RESTORE = f"""\
 {_READ}
-[ "$last" = end ] && while read -r file governor; do
-  [ "$file" = end ] || [ ! -e "$file" ] || echo "$governor" >"$file" || exit 1
+failed=; [ "$last" = end ] && while read -r file governor; do
+  [ "$file" = end ] || [ ! -e "$file" ] || echo "$governor" >"$file" || failed=1
 done <"$saved"
+[ -z "$failed" ] || exit 1
 [ ! -e "$saved" ] || rm -f "$saved" 2>/dev/null || : >"$saved"
 """
-"""Script that restores the governors that were saved. Arguments: CPUS, SAVED."""
+"""Script that restores the governors that were saved; they stay saved where one cannot be written.
+Arguments: CPUS, SAVED."""
 
 
 def argv(script: str, cpus: str = CPUS) -> list[str]:
@@ -102,7 +104,9 @@ class Governors:
         else:
             if done.status != 0:
                 line = next(iter(done.text.splitlines()), f"status {done.status}")
-                problem = f"CPU governors cannot be set: {line}"
+                problem = (
+                    f"CPU governors cannot be {'set' if script == SET else 'restored'}: {line}"
+                )
         if problem or script == SET:
             self.problem = problem
 
