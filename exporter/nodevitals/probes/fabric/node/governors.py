@@ -104,9 +104,8 @@ class Governors:
         else:
             if done.status != 0:
                 line = next(iter(done.text.splitlines()), f"status {done.status}")
-                problem = (
-                    f"CPU governors cannot be {'set' if script == SET else 'restored'}: {line}"
-                )
+                act = "set" if script == SET else "restored"
+                problem = f"CPU governors cannot be {act}: {line}"
         if problem or script == SET:
             self.problem = problem
 
