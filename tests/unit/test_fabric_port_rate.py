@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nodevitals.linux.host import Host
+from nodevitals.probes.fabric.measurement import expected_of
 from nodevitals.probes.fabric.node.port import (
     PORT_SCRIPT,
     facts_here,
@@ -168,6 +170,16 @@ def test_the_slot_bounds_the_promise(
     device_of(tmp_path, RDMA, NDR)
     slot(tmp_path, RDMA, *links)
     assert found(tmp_path, RDMA) == (rate, limit)
+
+
+def test_a_planned_test_expects_no_more_than_the_slot_carries(tmp_path: Path) -> None:
+    device_of(tmp_path, RDMA, NDR)
+    large = msgspec.structs.replace(RDMA, message_bytes=1 << 20)
+    assert expected_of(large, Host(sysfs=str(tmp_path))) == 0.9 * 50e9
+    slot(tmp_path, RDMA, GEN4, FULL, GEN4)
+    assert GEN4_RATE is not None
+    assert expected_of(large, Host(sysfs=str(tmp_path))) == 0.9 * GEN4_RATE
+    assert expected_of(RDMA, Host(sysfs=str(tmp_path))) is None
 
 
 def test_a_narrow_link_that_is_enough_limits_nothing(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from nodevitals.linux.host import Host
 from nodevitals.linux.sysfs import exists
 from nodevitals.probes.common.rdma import gid_of_port
 from nodevitals.probes.fabric.node.addresses import ends
-from nodevitals.probes.fabric.node.port import link_of
+from nodevitals.probes.fabric.node.port import facts_here, link_of, promised
 from nodevitals.probes.fabric.orders import AcceptedOrder, FinishedOrder
 from nodevitals.probes.fabric.protocol import Opened
 from nodevitals.probes.fabric.settings import TestSettings
@@ -62,12 +62,12 @@ def fastest_of(test: TestSettings) -> float:
 
 
 def expected_of(test: TestSettings, host: Host) -> float | None:
-    """Bytes per second of a healthy link: as configured, or a share of the link's rate if messages
-    are large enough; None if unknown.
+    """Bytes per second of a healthy link: as configured, or a share of the link's rate, at most of
+    what its PCIe slot can carry, if messages are large enough; None if unknown.
     """
     if test.expected is not None or test.is_latency:
         return test.expected
-    rate = link_of(test, host).rate
+    rate = promised(test, facts_here(test, host)) or link_of(test, host).rate
     return rate * LINE_RATE_SHARE if rate and test.message_bytes >= LARGE_BYTES else None
 
 
