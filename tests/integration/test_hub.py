@@ -88,7 +88,7 @@ def test_a_matrix_names_the_slow_node_and_the_next_has_a_baseline(
         source, target = run.nodes
         assert run.commands == (f"# {target}\nperftest\n# {source}\nperftest {target}",)
         assert run.outputs == (f"# {source}\nas {source}",)
-        assert run.port_bytes_per_second == ((12.5e9, 12.5e9),)
+        assert run.ports_bytes_per_second == ((12.5e9, 12.5e9),)
         assert run.port_limits == (("PCIe 8.0 GT/s x4 of 8.0 GT/s x16",) * 2,)
         agents.slow.clear()
         first = hub.ended(hub.submit(kind="pair", nodes=agents.names[:2], test=TEST).id)

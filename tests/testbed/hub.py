@@ -83,7 +83,7 @@ class SimulatedRunner(Runner):
             reports=(Report(outcome="ok", rows=(row,)),),
             started=time.time() - self.seconds,
             seconds=self.seconds,
-            port_bytes_per_second=(ports,),
+            ports_bytes_per_second=(ports,),
             outputs=(f"simulated: {rate:g} bytes per second\n",),
             versions={"simulated": "1"},
         )

@@ -78,7 +78,7 @@ def measured(
         elif isinstance(value, float):
             fields["reports"] = (pair_report(value),)
         fields |= {"number": first + number, "nodes": (one.source, one.target)}
-        results.append(RunResult(**fields, port_bytes_per_second=(ports,)))  # type: ignore[arg-type]
+        results.append(RunResult(**fields, ports_bytes_per_second=(ports,)))  # type: ignore[arg-type]
     return results
 
 
@@ -136,7 +136,7 @@ def test_a_physical_port_that_reaches_most_of_its_rate_is_well() -> None:
         differ = measured(request, lambda a, b: PORTS[0], (PORTS[0], 2 * PORTS[0]))
         assert verdict(request, differ).outcome == "unknown"
         one = measured(request, lambda a, b: PORTS[0], PORTS)
-        one[-1] = msgspec.structs.replace(one[-1], port_bytes_per_second=())
+        one[-1] = msgspec.structs.replace(one[-1], ports_bytes_per_second=())
         assert verdict(request, one).outcome == "unknown"
 
 

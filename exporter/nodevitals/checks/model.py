@@ -207,7 +207,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Version of each tool and agent involved."""
     rails: tuple[str, ...] = ()
     """RDMA devices that a collective used on all nodes, as far as they are known."""
-    port_bytes_per_second: tuple[Optional[tuple[float, float]], ...] = ()
+    ports_bytes_per_second: tuple[Optional[tuple[float, float]], ...] = ()
     """Rates of the ports of source and target of each report's test; None where one of them is
     unknown, or is not that of a physical port."""
     port_limits: tuple[tuple[str, str], ...] = ()

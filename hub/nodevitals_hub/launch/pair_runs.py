@@ -195,13 +195,13 @@ class PairRunner(Runner):
 class _PerTest(TypedDict):
     commands: tuple[str, ...]
     outputs: tuple[str, ...]
-    port_bytes_per_second: tuple[tuple[float, float] | None, ...]
+    ports_bytes_per_second: tuple[tuple[float, float] | None, ...]
     port_limits: tuple[tuple[str, str], ...]
 
 
 def _per_test(nodes: tuple[str, ...], source: OrderStatus, target: OrderStatus | None) -> _PerTest:
     """What ran for each report of the source, on both nodes."""
-    found = _PerTest(commands=(), outputs=(), port_bytes_per_second=(), port_limits=())
+    found = _PerTest(commands=(), outputs=(), ports_bytes_per_second=(), port_limits=())
     served = target.runs if target else ()
     runs = zip_longest(source.runs, served, fillvalue=TestRun())
     for report, (here, there) in zip(source.reports, chain(runs, repeat((TestRun(), TestRun())))):
@@ -210,7 +210,7 @@ def _per_test(nodes: tuple[str, ...], source: OrderStatus, target: OrderStatus |
         rates = (source_rate, target_rate) if source_rate and target_rate else None
         found["commands"] += (by_node(zip(reversed(nodes), (there.command, here.command))),)
         found["outputs"] += (by_node(zip(nodes, texts)),)
-        found["port_bytes_per_second"] += (rates,)
+        found["ports_bytes_per_second"] += (rates,)
         found["port_limits"] += ((here.port_limit, there.port_limit),)
     return found
 

@@ -109,7 +109,7 @@ def results_of(results: Iterable[RunResult], series: Series) -> list[RunResult]:
         replace(
             result,
             reports=result.reports[part],
-            port_bytes_per_second=result.port_bytes_per_second[part],
+            ports_bytes_per_second=result.ports_bytes_per_second[part],
             port_limits=result.port_limits[part],
         )
         for result in results

@@ -97,7 +97,7 @@ class Tests:
             reports=tuple(reports),
             commands=tuple(commands),
             outputs=tuple(outputs),
-            port_bytes_per_second=tuple(self._rates(test, nodes) for test in self._tests),
+            ports_bytes_per_second=tuple(self._rates(test, nodes) for test in self._tests),
             port_limits=tuple(self._limits(test, nodes) for test in self._tests),
             started=started,
             seconds=time.monotonic() - clock,

@@ -80,7 +80,7 @@ def at_size(result: RunResult, test: TestRequest, place: int) -> Optional[float]
 
 def ports_at(result: RunResult, place: int) -> tuple[float, ...]:
     """The rates of both ports of a run at the size with this index; none where they are unknown."""
-    return (*result.port_bytes_per_second[place : place + 1], None)[0] or ()
+    return (*result.ports_bytes_per_second[place : place + 1], None)[0] or ()
 
 
 def largest(test: TestRequest) -> int:

@@ -25,7 +25,7 @@ MAX_REPEATED = 32
 """Of more runs in a check, an even selection is repeated."""
 
 
-PER_TEST = ("reports", "commands", "outputs", "port_bytes_per_second", "port_limits")
+PER_TEST = ("reports", "commands", "outputs", "ports_bytes_per_second", "port_limits")
 
 
 def to_repeat(
