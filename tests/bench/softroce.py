@@ -55,7 +55,7 @@ def medians(found: Any) -> list[float]:
     ]
 
 
-def every_operation(machines: Machines) -> list[tuple[str, ...]]:
+def every_operation(machines: Machines) -> list[list[str]]:
     """Each operation in both directions: its command line, and whether it gave a result."""
     status, found = check(
         machines, "--device", "rxe*", "--operation", ",".join(OPERATIONS), *AMOUNT
@@ -69,7 +69,7 @@ def every_operation(machines: Machines) -> list[tuple[str, ...]]:
         ):
             client = command.splitlines()[-1]
             assert f"ib_{operation} -d rxe0 -i 1 -x 1" in client, client
-            rows.append((" - ".join(result["nodes"]), client, report["outcome"]))
+            rows.append([" - ".join(result["nodes"]), client, report["outcome"]])
             assert report["outcome"] == "ok", (report, result["outputs"])
             assert report["rows"][0]["link_layer"] == "Ethernet"
     # soft-RoCE promises neither a rate nor a latency.
@@ -77,7 +77,7 @@ def every_operation(machines: Machines) -> list[tuple[str, ...]]:
     return rows
 
 
-def slow_latency(machines: Machines) -> list[tuple[str, ...]]:
+def slow_latency(machines: Machines) -> list[list[str]]:
     """The latency before and with netem, against the expectation of what it was before."""
     latency = ("--device", "rxe0", "--operation", "send_lat", *AMOUNT)
     _, before = check(machines, *latency)
@@ -94,12 +94,12 @@ def slow_latency(machines: Machines) -> list[tuple[str, ...]]:
     assert (well, bad, verdict["outcome"]) == (0, 1, "bad"), (well, verdict)
     assert "times the expected latency" in verdict["message"], verdict
     return [
-        ("before", f"{usual * 1e6:.0f} us", "well" if well == 0 else str(well)),
-        (f"netem {delay}", f"{min(medians(after)) * 1e6:.0f} us", verdict["message"]),
+        ["before", f"{usual * 1e6:.0f} us", "well"],
+        [f"netem {delay}", f"{min(medians(after)) * 1e6:.0f} us", verdict["message"]],
     ]
 
 
-def ended(machines: Machines) -> list[tuple[str, ...]]:
+def ended(machines: Machines) -> list[list[str]]:
     """The tools that are left some seconds after the check was ended, by each signal."""
     rows = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
@@ -115,7 +115,7 @@ def ended(machines: Machines) -> list[tuple[str, ...]]:
         process.wait(120)
         began = time.monotonic()
         wait_until(lambda: not tools(machines), 180, "no tool is left")
-        rows.append((number.name, f"{time.monotonic() - began:.0f} s until no tool was left"))
+        rows.append([number.name, f"{time.monotonic() - began:.0f} s until no tool was left"])
     return rows
 
 

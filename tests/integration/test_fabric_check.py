@@ -295,12 +295,16 @@ def test_every_size_of_a_sweep_is_tested_with_every_parameter(nodes: Nodes) -> N
     """The tools of the test bed end where an argument is not one of theirs."""
     for name in NAMES[:2]:
         change(nodes, name, FAKE_DEVICE=f"{DEVICE}:1:9")
+        slot = nodes.folder / name / "sys/0000:18:00.0"
+        slot.mkdir()
+        (slot / "local_cpulist").write_text("0\n")
     sweep = ("--sizes", "64KiB..1MiB x4", "--queue-pairs", "8", "--gid-index", "9")
     status, output, errors = check(nodes, "--nodes", ",".join(NAMES[:2]), *sweep, "--json")
     assert (status, errors) == (0, ""), output
     for result in json.loads(output)["results"]:
         rows = [row for report in result["reports"] for row in report["rows"]]
         assert [row["message_bytes"] for row in rows] == [65536, 262144, 1048576]
+        assert all(command.count("taskset -c 0 ib_write_bw") == 2 for command in result["commands"])
         assert all("-q 8" in command for command in result["commands"])
 
 

@@ -22,6 +22,7 @@ from nodevitals.checks.requests.rounds import Plan
 from nodevitals.checks.requests.runs import by_node, tests_of
 from nodevitals.checks.ssh import remote
 from nodevitals.probes.fabric import measurement
+from nodevitals.probes.fabric.node.cpus import pinned
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools.process import ToolMissingError, ToolProcess
 from nodevitals.probes.fabric.tools.report import Report, failed
@@ -126,7 +127,8 @@ class Tests:
         source, target = nodes
         number = next(self._numbers)
         here, there = self._port(source, test.device), self._port(target, test.on_target().device)
-        served = _Ran(target, measurement.argv(test.on_target(), there.gid_index, number))
+        argv = measurement.argv(test.on_target(), there.gid_index, number)
+        served = _Ran(target, pinned(argv, there.cpus))
         try:
             server = ToolProcess(remote.command(target, served.argv, test.timeout + START_SECONDS))
         except ToolMissingError as error:
@@ -135,6 +137,7 @@ class Tests:
             peer = there.address if here.address and there.address else target
             own = here.address if peer != target else ""
             argv = measurement.argv(test, here.gid_index, number, peer, own)
+            argv = pinned(argv, here.cpus)
             for _ in range(TRIES):
                 time.sleep(TRY_SECONDS)
                 with _Look(source, number, LATE_SHARE * test.timeout) as look:

@@ -18,7 +18,7 @@ from nodevitals.linux.process import WORKER
 from nodevitals.linux.sysfs import parse_integer
 from nodevitals.probes.common.device_files import WATCHERS
 from nodevitals.probes.common.rdma import Gid, choose, parse_gid
-from nodevitals.probes.fabric.node import governors, port
+from nodevitals.probes.fabric.node import cpus, governors, port
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools import process as tool_process
 from nodevitals.probes.fabric.tools.process import TCP_TABLES, ToolMissingError, ToolProcess
@@ -53,6 +53,8 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     """Rate of a physical port; None where it is unknown."""
     limit: str = ""
     """What keeps it from that rate; '' for nothing."""
+    cpus: frozenset[int] = frozenset()
+    """Processors of its NUMA node; none where they are unknown."""
     address: str = ""
     """Address of the network interface; '' where it has none, and for perftest."""
 
@@ -177,14 +179,18 @@ def _port_script(test: TestSettings) -> str:
 
 def _port(test: TestSettings, printed: str) -> Port:
     facts = port.facts_there(printed)
-    promised, limit = port.promised(test, facts), port.limit_of(test, facts)
+    known = Port(
+        bytes_per_second=port.promised(test, facts),
+        limit=port.limit_of(test, facts),
+        cpus=cpus.cpus_of(facts),
+    )
     if test.tool == "iperf3":
-        return Port(bytes_per_second=promised, limit=limit, address=parse_address(printed))
+        return replace(known, address=parse_address(printed))
     gid_index = test.gid_index
     if gid_index is None:
         gid = choose(parse_gids(printed))
         gid_index = None if gid is None else gid.index
-    return Port(bytes_per_second=promised, limit=limit, gid_index=gid_index)
+    return replace(known, gid_index=gid_index)
 
 
 def parse_address(text: str) -> str:
