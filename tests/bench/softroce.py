@@ -72,8 +72,10 @@ def every_operation(machines: Machines) -> list[list[str]]:
             rows.append([" - ".join(result["nodes"]), client, report["outcome"]])
             assert report["outcome"] == "ok", (report, result["outputs"])
             assert report["rows"][0]["link_layer"] == "Ethernet"
-    # soft-RoCE promises neither a rate nor a latency.
-    assert (status, found["check"]["verdict"]["outcome"]) == (2, "unknown"), found["check"]
+    # soft-RoCE promises neither a rate nor a latency: only the two directions are compared.
+    verdict = found["check"]["verdict"]
+    assert (verdict["reason"], status) in (("threshold", 1), ("threshold", 2)), verdict
+    print(f"verdict: {verdict['outcome']}: {verdict['message']}\n")
     return rows
 
 
