@@ -42,7 +42,7 @@ def main(folder: Path, *options: str) -> None:
     was.
     """
     del folder  # nothing is left of /run, which is the bed's own
-    own = [ROOT / "tools/private-mounts", "--network", "--processes"]
+    own = [str(ROOT / "tools/private-mounts"), "--network", "--processes"]
     python = ["env", f"PYTHONPATH={ROOT / 'tests'}:{SOURCES}", sys.executable, "-m", "bench.onekey"]
     subprocess.run(["setpriv", "--pdeathsig", "KILL", "--", *own, *python, *options], check=True)
 

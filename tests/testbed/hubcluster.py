@@ -15,7 +15,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import requests
 import trustme
@@ -46,7 +46,7 @@ class HubFabric(Fabric):
         self.names = [f"gpu-{number}" for number in range(1, count + 1)]
         self.addresses = {name: f"10.98.0.{n}" for n, name in enumerate(self.names, 1)}
 
-    def __enter__(self) -> HubFabric:
+    def __enter__(self) -> Self:
         super().__enter__()
         self._name_nodes()
         for name in self.names:

@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from testbed.fabric import DEBIAN, REAL_TOOLS
@@ -40,17 +41,18 @@ class SshServers:
         Path("/run/sshd").mkdir(exist_ok=True)
         server = DEBIAN / "usr/sbin/sshd"
         for namespace in self._namespaces.values():
-            argv = ["ip", "netns", "exec", namespace, server, "-D", "-f", folder / "sshd_config"]
+            argv = ["ip", "netns", "exec", namespace, str(server)]
+            argv += ["-D", "-e", "-f", str(folder / "sshd_config")]
             with (folder / "sshd.log").open("ab") as log:
                 subprocess.Popen(
-                    [*argv, "-e"],
+                    argv,
                     env={**os.environ, **REAL_TOOLS},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                 )
         for host in self._hosts.values():
-            wait_until(lambda host=host: _accepts(host), what=f"sshd; log: {folder / 'sshd.log'}")
+            wait_until(partial(_accepts, host), what=f"sshd; log: {folder / 'sshd.log'}")
 
     def _show(self, place: str, text: str) -> None:
         """Let a file of this machine have this text, for the processes of this mount namespace."""

@@ -232,7 +232,7 @@ def hub_command(bed: Bed, nodes: Sequence[str], *more: str) -> Found:
 
 def by_ssh_command(bed: Bed, fault: Fault | None) -> Found:
     """`nodevitals fabric check`, which needs no hub."""
-    return ssh_command(bed, bed.fabric.names, bed.test["device"])
+    return ssh_command(bed, bed.fabric.names, str(bed.test["device"]))
 
 
 def ssh_command(bed: Bed, nodes: Sequence[str], device: str) -> Found:
