@@ -57,6 +57,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     add("--faults", default="", help="names, separated by commas, or none (default: all)")
     add("--runs", type=int, default=RUNS, help="healthy runs; 0: none")
     add("--load", type=int, default=LOAD, help="processes that are busy during these")
+    add("--iterations", type=int, default=LOADED_ITERATIONS, help="blocks of a healthy run")
     return parser.parse_args(arguments)
 
 
@@ -149,7 +150,7 @@ def _healthy(fabric: RailFabric, api: CheckApi, options: argparse.Namespace) -> 
     """
     names, devices = fabric.names, fabric.devices
     pairs = list(zip(names[::2], names[1::2], strict=False))
-    with onekey.Bed(FOLDER / "healthy", fabric, api, LOADED_ITERATIONS) as bed:
+    with onekey.Bed(FOLDER / "healthy", fabric, api, options.iterations) as bed:
 
         def check(number: int) -> Mapping[str, Any]:
             turn, place = divmod(number, len(pairs))
