@@ -29,6 +29,7 @@ class Plan(Sequence[Round]):
         # The rounds are chosen evenly from all rounds: nodes with neighbouring names are often in
         # one rack, and successive rounds of the circle method pair the same racks.
         self._numbers = [number * every // wanted for number in range(wanted)] if wanted else []
+        self._last: tuple[int, Round] = (-1, ())
         self._first = request.nodes[:1] if request.kind == "pair" else ()
 
     def __len__(self) -> int:
@@ -44,11 +45,18 @@ class Plan(Sequence[Round]):
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         turn, back = divmod(index % len(self), 2)
-        pairings = tuple(self._roster.pairings(self._numbers[turn]))
+        pairings = self._pairings(self._numbers[turn])
         # The first node of a pair that a person has named is the first source.
-        if bool(back) != any(pairing.target in self._first for pairing in pairings):
+        is_turned = bool(self._first) and pairings[0].target in self._first
+        if bool(back) != is_turned:
             return tuple(Pairing(pairing.target, pairing.source) for pairing in pairings)
         return pairings
+
+    def _pairings(self, number: int) -> Round:
+        """The pairings of a round; those of the last one are kept for the other direction."""
+        if self._last[0] != number:
+            self._last = (number, tuple(self._roster.pairings(number)))
+        return self._last[1]
 
     @property
     def runs(self) -> int:

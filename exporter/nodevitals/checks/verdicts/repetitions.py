@@ -19,8 +19,6 @@ from nodevitals.checks.verdicts import figures
 REPETITIONS = 2
 FEW = 4
 """Of more runs, one repetition is enough where all of them are odd again."""
-FEW = 4
-"""Of more runs, one repetition is enough where all of them are odd again."""
 MAX_REPEATED = 32
 """Of more runs in a check, an even selection is repeated."""
 
@@ -38,8 +36,6 @@ def to_repeat(
     nodes = {run.number: run.nodes for run in runs}
     times = Counter(run.number % planned for run in runs if run.number >= planned)
     again = [number for number in sorted(odd) if 0 < times[number] < REPETITIONS]
-    if len(again) > FEW and len(again) == len(times):
-        return []  # all were odd again
     if len(again) > FEW and len(again) == len(times):
         return []  # all were odd again
     new = [number for number in sorted(odd) if not times[number]]

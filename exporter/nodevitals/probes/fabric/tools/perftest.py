@@ -42,9 +42,10 @@ _FIGURE = r"\d{1,15}\.\d\d(?:\d{4})?"
 _BANDWIDTH_ROW = re.compile(
     rf"^\s*{_COUNT}\s+{_COUNT}\s+({_FIGURE})\s+({_FIGURE})\s+(\d{{1,15}}\.\d{{6}})(?:\s+({_FIGURE}))?\s*$"
 )
-# There may be no space between columns.
+# There may be no space between columns; the standard deviation may be no number.
+_TIME, _DEVIATION = r"(\d{1,15}\.\d\d)", r"(\d{1,15}\.\d\d|-?nan)"
 _LATENCY_ROW = re.compile(
-    rf"^\s*{_COUNT}\s+{_COUNT}\s+" + r"\s*".join([r"(\d{1,15}\.\d\d)"] * 7) + r"\s*$"
+    rf"^\s*{_COUNT}\s+{_COUNT}\s+" + r"\s*".join([*[_TIME] * 4, _DEVIATION, _TIME, _TIME]) + r"\s*$"
 )
 _STATISTICS = ("minimum", "maximum", "median", "mean", "", "p99", "p999")
 
