@@ -116,7 +116,7 @@ def of_preset(name: str, **test: Any) -> tuple[TestSettings, ...]:
     """The tests of a built-in preset on a device."""
     fields = {"kind": "pair", "nodes": ["gpu-1", PEER], "preset": name}
     request = msgspec.convert({**fields, "test": {"device": DEVICE, **test}}, CheckRequest)
-    return runs.tests_of(checked(request, PRESETS))
+    return runs.pair_tests(checked(request, PRESETS))
 
 
 PAIRS = sorted(name for name, preset in PRESETS.items() if preset.test.tool == "perftest")

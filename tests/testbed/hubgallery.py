@@ -103,7 +103,7 @@ def _commands(request: CheckRequest, nodes: Sequence[str]) -> tuple[str, ...]:
     ends = ((nodes[-1], None), (nodes[0], "192.0.2.7"))
     return tuple(
         runs.by_node((node, shlex.join(argv(test, None, 18515, peer))) for node, peer in ends)
-        for test in runs.tests_of(request)
+        for test in runs.pair_tests(request)
     )
 
 

@@ -67,14 +67,14 @@ def test_series_are_operations_and_devices_with_a_latency_of_short_messages() ->
         ("read_lat mlx5_1", (8,), 5),
     ]
     request = matrix(names(2), test=wanted())
-    tests = runs.tests_of(request)
+    tests = runs.pair_tests(request)
     assert [(one.queue_pairs, one.iterations) for one in tests[3:5]] == [(4, 200), (1, 1000)]
     assert not [problem for one in tests for problem in one.problems()]
 
 
 def test_crossed_series_have_each_device_of_the_target() -> None:
     crossed = wanted(operation="write_bw", sizes="1MiB", crossed=True)
-    tests = runs.tests_of(matrix(names(2), test=crossed))
+    tests = runs.pair_tests(matrix(names(2), test=crossed))
     assert [(one.device, one.peer_device) for one in tests] == [
         ("mlx5_0", ""),
         ("mlx5_0", "mlx5_1"),

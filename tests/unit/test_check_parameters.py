@@ -315,7 +315,7 @@ def test_only_what_is_allowed_reaches_a_command_line(kind: str, fields: dict[str
         words += [text for pair in (*variables(made).items(), *made.mca.items()) for text in pair]
         assert made.sizes == parse_sizes(wanted.test.sizes)
     else:
-        tests = runs.tests_of(wanted)
+        tests = runs.pair_tests(wanted)
         assert [test.message_bytes for test in tests] == list(parse_sizes(wanted.test.sizes))
         for test in tests:
             assert list(test.problems()) == []

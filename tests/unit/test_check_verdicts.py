@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import random
 from collections.abc import Callable, Iterable
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from nodevitals.checks.model import (
     Check,
+    CheckDetail,
     CheckRequest,
     Requester,
     RunResult,
@@ -22,6 +24,7 @@ from nodevitals.checks.requests.cost import cost
 from nodevitals.checks.requests.rounds import Plan
 from nodevitals.checks.verdicts.figures import median_of
 from nodevitals.checks.verdicts.outliers import at_least
+from nodevitals.checks.verdicts.tables import as_csv
 from nodevitals.checks.verdicts.verdict import figures_of, is_bad, judge, to_repeat
 from nodevitals.probes.fabric.tools.report import (
     REASONS,
@@ -148,8 +151,8 @@ def repeated(
     """
     check = check_of(request)
     results = measured(request, rate, PORTS)
-    while wanted := dict(to_repeat(check, results)):
-        others = [*measured(request, again, PORTS, len(results[:0]) + check.cost.runs)]
+    while wanted := {repeat.number for repeat in to_repeat(check, results)}:
+        others = measured(request, again, PORTS, check.cost.runs)
         others += measured(request, again, PORTS, 2 * check.cost.runs)
         results += [run for run in others if run.number in wanted]
     return results, judge(check, results)
@@ -238,7 +241,8 @@ def test_iperf3_is_held_against_a_port_that_one_process_can_fill() -> None:
     request = msgspec.structs.replace(request, test=own)
     ten = (1.25e9, 1.25e9)
     first = measured(request, lambda a, b: 0.1e9, ten)
-    assert to_repeat(check_of(request), first) == [(2, ("a", "b")), (3, ("b", "a"))]
+    series = ("tcp eth2",)
+    assert to_repeat(check_of(request), first) == [(2, ("a", "b"), series), (3, ("b", "a"), series)]
     assert verdict(request, measured(request, lambda a, b: 1.1e9, ten)).outcome == "ok"
 
 
@@ -824,3 +828,33 @@ def test_a_slow_pcie_link_is_a_suspect_of_its_node() -> None:
     ]
     (found,) = verdict(request, limited).findings
     assert (found.subject, found.suspects[:2]) == (ONE, ("port mlx5_0", narrow))
+
+
+def test_only_what_was_odd_is_repeated() -> None:
+    """Of eight devices one: the others need no second test."""
+    request, results = rails(
+        lambda a, b, device: RATE * (0.5 if ONE in (a, b) and device == "mlx5_5" else 1.0), 4
+    )
+    check = check_of(request)
+    repeats = to_repeat(check, results)
+    assert len(repeats) == 6
+    assert {repeat.series for repeat in repeats} == {("write_bw mlx5_5",)}
+
+    def again(rate: float) -> list[RunResult]:
+        return results + [
+            RunResult(
+                number=repeat.number,
+                nodes=repeat.nodes,
+                series=repeat.series,
+                reports=(pair_report(rate),),
+            )
+            for repeat in repeats
+        ]
+
+    assert judge(check, again(RATE / 2)).message == "gpu-0003: 50 % of the median (mlx5_5)"
+    well = judge(check, again(RATE))
+    assert (well.outcome, well.findings) == ("unknown", ())
+    lines = list(
+        csv.DictReader(as_csv(CheckDetail(check=check, results=tuple(again(RATE)))).splitlines())
+    )
+    assert [line["device"] for line in lines[-6:]] == ["mlx5_5"] * 6

@@ -208,7 +208,10 @@ WHOLE = {
 
 def test_a_latency_without_a_standard_deviation_is_read() -> None:
     """Between emulated machines the real tool prints one that is no number."""
-    row = " 8       1000          238.21         490892.85      1140.76  \t       2576.72     \t-nan   \t\t47351.37 \t\t490892.85\n"
+    row = (
+        " 8       1000          238.21         490892.85      1140.76  \t       2576.72     "
+        "\t-nan   \t\t47351.37 \t\t490892.85\n"
+    )
     text = out.perftest_head("send_lat") + out.latency_columns() + row
     (read,) = PARSERS["perftest"](text).rows
     assert read.latency_seconds is not None

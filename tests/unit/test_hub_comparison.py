@@ -28,7 +28,7 @@ def detail(identity: str, speed: Speed, nodes: int = 4, **fields: Any) -> CheckD
     wanted = {"kind": "matrix", "nodes": names, **fields}
     wanted["test"] = {**test, **fields.get("test", {})}
     request = msgspec.convert(wanted, CheckRequest)
-    tests = runs.tests_of(request) if request.kind != "node" else ()
+    tests = runs.pair_tests(request) if request.kind != "node" else ()
     results = tuple(
         RunResult(
             number=run.number,
@@ -42,7 +42,7 @@ def detail(identity: str, speed: Speed, nodes: int = 4, **fields: Any) -> CheckD
         id=identity,
         request=request,
         requester=Requester(trigger="page"),
-        cost=Cost(nodes=nodes, runs=1, node_seconds=1, seconds=1, bytes=1),
+        cost=Cost(nodes=nodes, runs=len(results), node_seconds=1, seconds=1, bytes=1),
         created=0.0,
         phase="done",
     )

@@ -194,6 +194,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Source and target of a pair; all nodes of a collective."""
     reports: tuple[Report, ...] = ()
     """One per test, in the order of the tests; fewer where it was stopped."""
+    series: tuple[str, ...] = ()
+    """Names of the operations and devices that a repetition tested; none where it tested all."""
     skipped: str = ""
     """Why it did not run: a reason of the gate, `peer_busy`, `canceled`, ..."""
     started: float = 0.0

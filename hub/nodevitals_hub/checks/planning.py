@@ -81,8 +81,7 @@ def plan(request: CheckRequest) -> tuple[PlannedRun, ...]:
 
 def repetitions(check: Check, results: Sequence[RunResult]) -> tuple[PlannedRun, ...]:
     """The additional runs that a verdict on these results needs."""
-    repeats = to_repeat(check, results)
-    return tuple(PlannedRun(number=number, nodes=nodes) for number, nodes in repeats)
+    return tuple(PlannedRun(**repeat._asdict()) for repeat in to_repeat(check, results))
 
 
 def cost(request: CheckRequest, settings: HubSettings) -> Cost:

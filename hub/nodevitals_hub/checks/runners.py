@@ -25,6 +25,8 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...]
     test: TestRequest | None = None
     """The test, where it differs from the request's test."""
+    series: tuple[str, ...] = ()
+    """Of a repetition, the names of the series that it tests; none for all."""
 
 
 class Runner:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from nodevitals.checks.deadlines import within
 from nodevitals.checks.model import Check, RunResult
-from nodevitals.checks.requests.runs import by_node, tests_of
+from nodevitals.checks.requests.runs import by_node, pair_tests
 from nodevitals.probes.fabric.orders import (
     LEASE_SECONDS,
     Order,
@@ -68,7 +68,7 @@ class PairRunner(Runner):
         ends = [known[name] for name in run.nodes]
         started, clock = time.time(), time.monotonic()
         try:
-            status, of_target = await self._execute(check, ends, issued, again)
+            status, of_target = await self._execute(check, run, ends, issued, again)
         except asyncio.CancelledError:
             if not self.leaving:
                 await asyncio.shield(self._end(ends, issued.name))
@@ -86,16 +86,17 @@ class PairRunner(Runner):
             started=started,
             seconds=status.seconds,
             versions=status.versions,
+            series=run.series,
             governors=(status.governor, of_target.governor if of_target else ""),
             **_per_test(run.nodes, status, of_target),
         )
 
     async def _execute(
-        self, check: Check, ends: list[Member], issued: Issued, again: bool
+        self, check: Check, run: PlannedRun, ends: list[Member], issued: Issued, again: bool
     ) -> tuple[OrderStatus, OrderStatus | None]:
         """The states of source and target at the end; None where the target's is not known."""
         source, target = ends
-        tests = tests_of(check.request)
+        tests = pair_tests(check.request, run.series)
 
         def order(node: str) -> Order:
             return Order(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nodevitals.checks.model import CheckRequest, Cost
 from nodevitals.checks.requests.rounds import Plan
-from nodevitals.checks.requests.runs import collective_seconds, sizes_of, tests_of, warm_up_of
+from nodevitals.checks.requests.runs import collective_seconds, pair_tests, sizes_of, warm_up_of
 from nodevitals.probes.fabric.measurement import fastest_of
 from nodevitals.probes.fabric.settings import TestSettings
 
@@ -32,7 +32,7 @@ def cost(request: CheckRequest, parallel_pairs: int = PARALLEL_PAIRS) -> Cost:
             nodes=count, runs=count, node_seconds=count * seconds, seconds=seconds, bytes=0.0
         )
     plan = Plan(request)
-    tests = tests_of(request)
+    tests = pair_tests(request)
     of_a_pair = sum(test.timeout for test in tests)
     in_a_round = plan.runs // len(plan) if len(plan) else 0
     turns = -(-in_a_round // parallel_pairs)

@@ -11,7 +11,7 @@ judged as if they were the whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -66,8 +66,10 @@ def words_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in text.split(",")))
 
 
-def series_of(test: TestRequest) -> tuple[Series, ...]:
-    """The series of a resolved test: by operation, then by device; of a check of nodes, one."""
+def series_of(test: TestRequest, names: Collection[str] = ()) -> tuple[Series, ...]:
+    """The series of a resolved test: by operation, then by device; of a check of nodes, one. With
+    `names`, those of a repetition that tested only these.
+    """
     if not test.sizes:
         return (Series("", "", "", (), 0),)
     operations, devices = words_of(test.operation), words_of(test.device)
@@ -79,9 +81,10 @@ def series_of(test: TestRequest) -> tuple[Series, ...]:
         sizes = (LATENCY_BYTES,) if is_short else sizes_of(test)
         for device in devices:
             for peer in devices if test.crossed else (device,):
-                other = "" if peer == device else peer
-                found.append(Series(device, other, operation, sizes, first))
-                first += len(sizes)
+                series = Series(device, "" if peer == device else peer, operation, sizes, first)
+                if not names or series.name in names:
+                    found.append(series)
+                    first += len(sizes)
     return tuple(found)
 
 
@@ -103,7 +106,7 @@ def request_of(request: CheckRequest, series: Series) -> CheckRequest:
 
 
 def results_of(results: Iterable[RunResult], series: Series) -> list[RunResult]:
-    """The results of one series alone."""
+    """The results of one series alone, of runs that tested all."""
     part = slice(series.first, series.first + len(series.sizes))
     return [
         replace(
@@ -128,10 +131,14 @@ def sizes_of(test: TestRequest) -> tuple[int, ...]:
     return parse_sizes(test.sizes)
 
 
-def tests_of(request: CheckRequest) -> tuple[TestSettings, ...]:
-    """The tests of each pair: of all series, and of each the smallest message first."""
+def pair_tests(request: CheckRequest, names: Collection[str] = ()) -> tuple[TestSettings, ...]:
+    """The tests of each pair: of all series or those with these names, and of each the smallest
+    message first.
+    """
     return tuple(
-        _test(request, series, size) for series in series_of(request.test) for size in series.sizes
+        _test(request, series, size)
+        for series in series_of(request.test, names)
+        for size in series.sizes
     )
 
 

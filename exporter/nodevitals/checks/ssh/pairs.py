@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from nodevitals.checks.model import CheckRequest, RunResult
 from nodevitals.checks.requests.rounds import Plan
-from nodevitals.checks.requests.runs import by_node, tests_of
+from nodevitals.checks.requests.runs import by_node, pair_tests
 from nodevitals.checks.ssh import remote
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.node.cpus import pinned
@@ -51,10 +51,7 @@ class Tests:
         self, request: CheckRequest, ports: Ports, timeout_seconds: float | None = None
     ) -> None:
         """A `timeout_seconds` replaces the time limit of each test."""
-        self._tests = [
-            test if timeout_seconds is None else replace(test, timeout=timeout_seconds)
-            for test in tests_of(request)
-        ]
+        self._request, self._timeout = request, timeout_seconds
         self._ports = ports
         # Each test has its own port: a server left by one must not accept the client of another.
         # Two persons may test the same nodes: they begin elsewhere.
@@ -63,6 +60,11 @@ class Tests:
         self._numbers = itertools.cycle((*numbers[first:], *numbers[:first]))
         self._plan = Plan(request)
         self._width = max(1, len(request.nodes) // 2)
+
+    def _of(self, series: tuple[str, ...]) -> list[TestSettings]:
+        tests = pair_tests(self._request, series)
+        limit = self._timeout
+        return [test if limit is None else replace(test, timeout=limit) for test in tests]
 
     def run_all(self, progress: Callable[[int, int], None]) -> list[RunResult]:
         """The planned runs. `progress` is called with the numbers of ended and of all runs."""
@@ -79,12 +81,13 @@ class Tests:
                     progress(len(results), self._plan.runs)
         return results
 
-    def run(self, number: int, nodes: tuple[str, ...]) -> RunResult:
-        """All tests of one pair, one after the other."""
+    def run(self, number: int, nodes: tuple[str, ...], series: tuple[str, ...] = ()) -> RunResult:
+        """The tests of one pair, one after the other: all, or those of some series."""
         started, clock = time.time(), time.monotonic()
         failures = measurement.FailedTests()
         reports, commands, outputs = [], [], []
-        for test in self._tests:
+        tests = self._of(series)
+        for test in tests:
             left_out = failures.left_out(test)
             report, ran = (left_out, []) if left_out else self._tested(test, nodes)
             failures.add(test, report)
@@ -98,8 +101,9 @@ class Tests:
             reports=tuple(reports),
             commands=tuple(commands),
             outputs=tuple(outputs),
-            ports_bytes_per_second=tuple(self._rates(test, nodes) for test in self._tests),
-            port_limits=tuple(self._limits(test, nodes) for test in self._tests),
+            ports_bytes_per_second=tuple(self._rates(test, nodes) for test in tests),
+            port_limits=tuple(self._limits(test, nodes) for test in tests),
+            series=series,
             started=started,
             seconds=time.monotonic() - clock,
         )

@@ -7,8 +7,8 @@ one of each test.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,11 +26,19 @@ MAX_REPEATED = 32
 PER_TEST = ("reports", "commands", "outputs", "ports_bytes_per_second", "port_limits")
 
 
+class Repetition(NamedTuple):
+    """A run that is repeated: of its series, those that were odd."""
+
+    number: int
+    nodes: tuple[str, ...]
+    series: tuple[str, ...]
+
+
 def to_repeat(
-    planned: int, runs: Sequence[RunResult], odd: Collection[int]
-) -> list[tuple[int, tuple[str, ...]]]:
-    """Numbers and nodes of the next repetitions of the odd planned runs. They run one after the
-    other: pairs of one round may share a path. The repetitions of run `n` have the numbers
+    planned: int, runs: Sequence[RunResult], odd: Mapping[int, Collection[str]]
+) -> list[Repetition]:
+    """The next repetitions of the odd planned runs, which have names of series. They run one after
+    the other: pairs of one round may share a path. The repetitions of run `n` have the numbers
     `planned + n`, `2 * planned + n`.
     """
     nodes = {run.number: run.nodes for run in runs}
@@ -42,42 +50,45 @@ def to_repeat(
     left = MAX_REPEATED - len(times)
     if left > 0:
         again += new[:: -(-len(new) // left) or 1]
-    return [((times[number] + 1) * planned + number, nodes[number]) for number in again]
+    return [
+        Repetition((times[number] + 1) * planned + number, nodes[number], tuple(odd[number]))
+        for number in again
+    ]
 
 
 def merged(
     request: CheckRequest, planned: int, runs: Sequence[RunResult]
-) -> tuple[list[RunResult], set[int]]:
-    """The planned runs, each with the better report of each test, and the numbers of those that
-    were repeated.
+) -> tuple[list[RunResult], set[tuple[int, str]]]:
+    """The planned runs, each with the better report of each test; and the numbers of those that
+    were repeated, each with the names of the series.
     """
     known = {run.number: run for run in runs if run.number < planned}
-    repeated: set[int] = set()
+    repeated: set[tuple[int, str]] = set()
     for run in runs:
         first = known.get(run.number % planned) if run.number >= planned else None
         if first is not None and first.nodes == run.nodes:
             known[first.number] = _better(request, first, run)
-            repeated.add(first.number)
+            again = run.series or [series.name for series in series_of(request.test)]
+            repeated |= {(first.number, name) for name in again}
     return [known[number] for number in sorted(known)], repeated
 
 
 def _better(request: CheckRequest, first: RunResult, second: RunResult) -> RunResult:
-    if first.skipped or len(first.reports) < len(second.reports):
+    if not second.series and (first.skipped or len(first.reports) < len(second.reports)):
         return replace(second, number=first.number)
     chosen: dict[str, list[Any]] = {name: list(getattr(first, name)) for name in PER_TEST}
-    for place, test in enumerate(_tests(request)):
-        if place < len(second.reports) and _speed(second, test, place) > _speed(first, test, place):
-            for name, values in chosen.items():
-                values[place : place + 1] = getattr(second, name)[place : place + 1]
+    places = {series.name: series.first for series in series_of(request.test)}
+    for series in series_of(request.test, second.series):
+        test = request_of(request, series).test
+        for size in range(len(series.sizes)):
+            place, again = places[series.name] + size, series.first + size
+            if _speed(second, test, again) > _speed(first, test, place):
+                for name, values in chosen.items():
+                    values[place : place + 1] = getattr(second, name)[again : again + 1]
     return replace(first, **{name: tuple(values) for name, values in chosen.items()})
 
 
-def _tests(request: CheckRequest) -> list[TestRequest]:
-    return [
-        request_of(request, series).test for series in series_of(request.test) for _ in series.sizes
-    ]
-
-
 def _speed(run: RunResult, test: TestRequest, place: int) -> float:
-    figure = figures.figure_of(run.reports[place], test)
+    """The speed of one report; 0 where there is none."""
+    figure = figures.figure_of(run.reports[place], test) if place < len(run.reports) else None
     return 0.0 if figure is None else figures.speed_of(figure, test)

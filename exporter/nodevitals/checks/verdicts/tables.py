@@ -15,10 +15,10 @@ from nodevitals.checks.model import CheckDetail, CheckRequest, RunResult
 from nodevitals.checks.requests.devices import natural
 from nodevitals.checks.requests.runs import (
     Series,
+    pair_tests,
     request_of,
     results_of,
     series_of,
-    tests_of,
     words_of,
 )
 from nodevitals.checks.verdicts import figures
@@ -122,8 +122,8 @@ def as_csv(detail: CheckDetail) -> str:
 
 def _lines(detail: CheckDetail) -> Iterator[list[Any]]:
     request = detail.check.request
-    tests = tests_of(request) if request.kind in ("pair", "matrix") else ()
     for run in detail.results:
+        tests = pair_tests(request, run.series) if request.kind in ("pair", "matrix") else ()
         head = [run.number, " ".join(run.nodes)]
         tail = [cell(run.skipped), run.started, run.seconds]
         if not run.reports:

@@ -74,7 +74,16 @@ def verdict_of(
         judgement = joined(
             request,
             [
-                (series, _of_series(request_of(request, series), own, repeated, last, baseline_ok))
+                (
+                    series,
+                    _of_series(
+                        request_of(request, series),
+                        own,
+                        _numbers(repeated, series),
+                        last,
+                        baseline_ok,
+                    ),
+                )
                 for series, own, last in _by_series(request, runs, baseline, baselines)
             ],
         )
@@ -84,8 +93,8 @@ def verdict_of(
     return judgement.verdict()
 
 
-def to_repeat(check: Check, results: Iterable[RunResult]) -> list[tuple[int, tuple[str, ...]]]:
-    """Numbers and nodes of the repetitions that a verdict on these results needs."""
+def to_repeat(check: Check, results: Iterable[RunResult]) -> list[repetitions.Repetition]:
+    """The repetitions that a verdict on these results needs."""
     request, planned = check.request, check.cost.runs
     runs = figures.in_order(results)
     if request.kind == "collective":
@@ -93,11 +102,13 @@ def to_repeat(check: Check, results: Iterable[RunResult]) -> list[tuple[int, tup
     if request.kind not in ("pair", "matrix"):
         return []
     best, repeated = repetitions.merged(request, planned, runs)
-    odd: set[int] = set()
+    odd: dict[int, list[str]] = {}
     for series, own, last in _by_series(request, best, check.baseline, check.baselines):
         of_series = request_of(request, series)
-        judgement = _as_measured(of_series, own, repeated, last, check.baseline_ok)
-        odd |= _odd_runs(of_series, own, judgement)
+        again = _numbers(repeated, series)
+        judgement = _as_measured(of_series, own, again, last, check.baseline_ok)
+        for number in _odd_runs(of_series, own, judgement):
+            odd.setdefault(number, []).append(series.name)
     return repetitions.to_repeat(planned, runs, odd)
 
 
@@ -113,6 +124,11 @@ def figures_of(check: Check, results: Iterable[RunResult]) -> dict[str, float]:
         for series, own, _ in _by_series(request, runs, None, None)
     }
     return {name: value for name, value in medians.items() if value is not None}
+
+
+def _numbers(repeated: Iterable[tuple[int, str]], series: Series) -> set[int]:
+    """The numbers of the runs of which this series was repeated."""
+    return {number for number, name in repeated if name == series.name}
 
 
 def _by_series(
@@ -225,14 +241,13 @@ def _odd_runs(request: CheckRequest, runs: Sequence[RunResult], judgement: Judge
     return odd
 
 
-def _collective_to_repeat(
-    check: Check, runs: Sequence[RunResult]
-) -> list[tuple[int, tuple[str, ...]]]:
+def _collective_to_repeat(check: Check, runs: Sequence[RunResult]) -> list[repetitions.Repetition]:
     """A slow one, once; a bisection repeats it over groups."""
     whole = figures.of_all_nodes(check.request, runs)
     if len(whole) != 1 or figures.failure_of(whole[0], check.request) is not None:
         return []
-    return [(check.cost.runs, check.request.nodes)] if is_bad(check, whole[0]) else []
+    again = repetitions.Repetition(check.cost.runs, check.request.nodes, ())
+    return [again] if is_bad(check, whole[0]) else []
 
 
 def is_bad(check: Check, result: RunResult) -> bool:

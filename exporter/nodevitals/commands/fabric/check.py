@@ -22,7 +22,7 @@ from nodevitals.checks.model import (
 )
 from nodevitals.checks.requests.cost import cost
 from nodevitals.checks.requests.devices import expanded, is_complete
-from nodevitals.checks.requests.runs import tests_of
+from nodevitals.checks.requests.runs import pair_tests
 from nodevitals.checks.ssh import remote
 from nodevitals.checks.ssh.pairs import Tests
 from nodevitals.checks.verdicts.verdict import judge, to_repeat
@@ -189,7 +189,7 @@ def _tested(
         created=time.time(),
         started=time.time(),
     )
-    tests = Tests(request, remote.ports(request.nodes, tests_of(request)), options.timeout)
+    tests = Tests(request, remote.ports(request.nodes, pair_tests(request)), options.timeout)
     progress = Progress()
     results: list[RunResult] = []
     try:
@@ -197,7 +197,7 @@ def _tested(
             remote.set_governors(request.nodes)
         results += tests.run_all(lambda done, total: progress("running", done, total))
         while repeats := to_repeat(check, results):
-            results += [tests.run(number, nodes) for number, nodes in repeats]
+            results += [tests.run(*repeat) for repeat in repeats]
     finally:
         progress.end()
         if not options.no_governor:

@@ -18,6 +18,7 @@ import msgspec
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, RunResult
 from nodevitals.checks.requests.runs import Series, request_of, results_of, series_of
 from nodevitals.checks.verdicts import figures
+from nodevitals.checks.verdicts.repetitions import merged
 from nodevitals.errors import Wording
 from nodevitals_hub.checks.check_requests import RefusedError
 
@@ -134,11 +135,13 @@ def _side(detail: CheckDetail, series: Series) -> _Side:
     request, results = detail.check.request, figures.in_order(detail.results)
     if not series.sizes:
         return _Side(request, results)
+    if request.kind in ("pair", "matrix"):
+        results, _ = merged(request, detail.check.cost.runs, results)
     return _Side(request_of(request, series), results_of(results, series))
 
 
 def _found(side: _Side, series: Series, size: int | None) -> dict[tuple[str, ...], _Found]:
-    """The outcome of each test by its nodes; of repeated tests, the last one."""
+    """The outcome of each test by its nodes."""
     place = len(series.sizes) - 1 if size is None else series.sizes.index(size)
     found = {}
     for run in side.results:

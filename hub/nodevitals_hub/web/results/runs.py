@@ -48,7 +48,7 @@ class Part(NamedTuple):
 def run_row(run: RunResult, detail: CheckDetail, shown: Series | None = None) -> RunRow:
     """The row of a test with the figure of one operation and device, by default of the first."""
     request = detail.check.request
-    every = series_of(request.test)
+    every = series_of(request.test, run.series)
     shown = shown or every[0]
     problem = ""
     for series in every:
@@ -112,7 +112,7 @@ class Line(NamedTuple):
 
 def lines_of(run: RunResult, request: CheckRequest) -> Iterator[Line]:
     """The rows of all reports, in the order of the tests."""
-    series = series_of(request.test) if request.kind in ("pair", "matrix") else ()
+    series = series_of(request.test, run.series) if request.kind in ("pair", "matrix") else ()
     tests = [(each, size) for each in series for size in each.sizes]
     for place, report in enumerate(run.reports):
         each, size = tests[place] if place < len(tests) else (None, None)
