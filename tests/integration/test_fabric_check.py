@@ -327,6 +327,21 @@ def test_all_devices_and_a_latency_are_one_check(nodes: Nodes) -> None:
     assert ["read_lat", "us", "mlx5_0", "mlx5_1"] in lines
 
 
+@pytest.mark.parametrize("slow", [NAMES[2:3], NAMES])
+def test_a_latency_ten_times_as_long_is_named(nodes: Nodes, slow: list[str]) -> None:
+    """Of one node by its partners, of all nodes by what their link layer takes at most."""
+    for name in slow:
+        change(nodes, name, FAKE_LATENCY="14.7" if len(slow) == 1 else "147")
+    arguments = ("--nodes", ",".join(NAMES), "--operation", "send_lat", "--rounds", "3", "--json")
+    status, output, _ = check(nodes, *arguments)
+    found = verdict(output)
+    assert (status, found["outcome"]) == (1, "bad"), found
+    if len(slow) == 1:
+        assert found["message"] == "127.0.0.4: 10.0 times the median"
+    else:
+        assert "reached a latency of 147 us" in found["message"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

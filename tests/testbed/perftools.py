@@ -5,6 +5,7 @@ FAKE_DEVICE   the existing devices, as `mlx5_0:1:5,mlx5_1:1:5`: name, port, GID 
               InfiniBand)
 FAKE_GBITS    bandwidth of this side; the result is that of the slower one; FAKE_GBITS_mlx5_1 that
               of one device
+FAKE_LATENCY  microseconds of this side; the result is that of the slower one
 FAKE_SECONDS  duration of a transfer
 FAKE_DELAY    seconds before the client connects, 0 where it is not set
 FAKE_TCLASS   the only traffic class that the fabric carries; any where it is not set
@@ -74,9 +75,9 @@ def _run_server(options: argparse.Namespace, operation: str, request: bytes) -> 
         connection = _accepted(server)
     with connection:
         connection.settimeout(None)
-        gbits = _exchange(connection, request, options.d)
+        figures = _exchange(connection, request, options.d)
         connection.recv(1)
-    _print(options, operation, gbits)
+    _print(options, operation, *figures)
 
 
 def _accepted(server: socket.socket) -> socket.socket:
@@ -102,7 +103,7 @@ def _run_client(options: argparse.Namespace, operation: str, request: bytes) -> 
         sys.exit("Unable to open file descriptor for socket connection")
     with connection:
         connection.settimeout(None)
-        gbits = _exchange(connection, request, options.d)
+        figures = _exchange(connection, request, options.d)
         end = time.monotonic() + float(os.environ.get("FAKE_SECONDS", "0.05"))
         connection.settimeout(0.02)
         while time.monotonic() < end:
@@ -112,29 +113,32 @@ def _run_client(options: argparse.Namespace, operation: str, request: bytes) -> 
             except TimeoutError:
                 pass
         connection.sendall(b".")
-    _print(options, operation, gbits)
+    _print(options, operation, *figures)
 
 
-def _exchange(connection: socket.socket, request: bytes, device: str) -> float:
-    """Compare the arguments of both sides. Returns the bandwidth of the slower one."""
+def _exchange(connection: socket.socket, request: bytes, device: str) -> tuple[float, float]:
+    """Compare the arguments of both sides. Returns bandwidth and latency of the slower one."""
     gbits = os.environ.get(f"FAKE_GBITS_{device}", os.environ.get("FAKE_GBITS", "390"))
-    connection.sendall(request + b"|" + gbits.encode() + b"\n")
+    latency = os.environ.get("FAKE_LATENCY", "1.47")
+    connection.sendall(request + f"|{gbits} {latency}\n".encode())
     received = b""
     while not received.endswith(b"\n"):
         data = connection.recv(256)
         if not data:
             sys.exit("ethernet_read_keys: Couldn't read remote address")
         received += data
-    other, _, others_gbits = received.partition(b"|")
+    other, _, others_figures = received.partition(b"|")
     if other != request:
         sys.exit(" Completion with error at client\n Failed status 9: wr_id 0")
-    return min(float(gbits), float(others_gbits))
+    others = [float(word) for word in others_figures.split()]
+    return min(float(gbits), others[0]), max(float(latency), others[1])
 
 
-def _print(options: argparse.Namespace, operation: str, gbits: float) -> None:
+def _print(options: argparse.Namespace, operation: str, gbits: float, latency: float) -> None:
     print(tooloutput.perftest_head(operation, options.d), end="")
     if operation.endswith("_lat"):
-        row = tooloutput.latency_row(options.s, options.n, 1.42, 9.9, 1.47, 1.49, 0.1, 1.6, 5.0)
+        figures = (latency - 0.05, latency + 9, latency, latency, 0.1, latency + 1, latency + 5)
+        row = tooloutput.latency_row(options.s, options.n, *figures)
         print(tooloutput.latency_columns() + row)
     else:
         unit = "Gb/sec" if options.report_gbits else "MB/sec"
