@@ -383,6 +383,11 @@ def test_an_expected_rate_may_find_all_nodes_slow() -> None:
     found = verdict(request, measured(request, lambda a, b: RATE / 2))
     assert found.message == "mlx5_3: 5 of 5 nodes: 50 % of the expected rate"
     assert [one.scope for one in found.findings] == ["rail"]
+    most = set(names(3))
+    found = verdict(request, measured(request, lambda a, b: RATE * (0.5 if most & {a, b} else 1)))
+    assert found.message == (
+        "mlx5_3: 3 of 5 nodes (gpu-0000, gpu-0001, gpu-0002): 50 % of the expected rate"
+    )
 
 
 def test_fewer_than_three_partners_name_no_node() -> None:

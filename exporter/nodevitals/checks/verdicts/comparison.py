@@ -83,7 +83,10 @@ def _add_slow_nodes(
     slow = outlying.nodes
     if usual in EXPECTED.values() and len(slow) > MOST_NODES * len(request.nodes):
         ratio = statistics.median(node.ratio for node in slow)
-        text = f"{len(slow)} of {len(request.nodes)} nodes: {amount(request, ratio, usual)}{at}"
+        who = f"{len(slow)} of {len(request.nodes)} nodes"
+        if len(slow) < len(request.nodes):
+            who += f" ({some([node.name for node in slow])})"
+        text = f"{who}: {amount(request, ratio, usual)}{at}"
         judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, ratio))
         return
     named = {known.subject for known in judgement.findings if known.scope == "node"}

@@ -191,7 +191,11 @@ class _Table:
         """
         suspects = self.suspects(limit)
         if not compared:
-            return sorted(suspects)
+            # A pair that is well clears both nodes: others may be slow only with slow partners.
+            firm = {name for name in suspects if _below(self.of[name], limit) == len(self.of[name])}
+            others = ((name, self._with_others(name, firm)) for name in suspects - firm)
+            slow = {name for name, own in others if _below(own, limit) >= MOST * len(own)}
+            return sorted(firm | slow)
         background = self._background(limit, suspects)
         return [
             name
