@@ -87,7 +87,7 @@ def test_check_from_the_page_names_the_slow_node(cluster: HubCluster) -> None:
         browser.choose("select[name=preset]", "links")
         browser.fill("textarea[name=nodes]", " ".join(SOME))
         browser.click("button[value=cost]")
-        assert "10 " in browser.text().partition("Cost")[2].partition("Start")[0]
+        assert "20 " in browser.text().partition("Cost")[2].partition("Start")[0]
         browser.click("button[value=start]")
         page = browser.wait_for(f"bad: {SLOW}: ", 90)
         assert "of the median" in page
@@ -98,10 +98,11 @@ def test_check_from_the_page_names_the_slow_node(cluster: HubCluster) -> None:
 def test_check_by_rest_names_the_slow_node(cluster: HubCluster) -> None:
     request = {"kind": "matrix", "nodes": SOME, "preset": "links"}
     estimate = cluster.hub.request("POST", f"{CHECKS}/estimate", json=request).json()
-    assert (estimate["cost"]["nodes"], estimate["cost"]["runs"]) == (5, 10)
+    assert (estimate["cost"]["nodes"], estimate["cost"]["runs"]) == (5, 20)
     detail = ended(cluster, started(cluster, request))
     assert_names_the_slow_node(detail)
-    assert len(detail["results"]) == 10
+    # Those of the slow node are repeated.
+    assert 20 < len(detail["results"]) <= 20 + 2 * 8
     listed = cluster.hub.request("GET", f"{CHECKS}?node={SLOW}", token="viewer").json()
     assert detail["check"]["id"] in json.dumps(listed)
 
@@ -119,11 +120,9 @@ def test_check_by_resource_names_the_slow_node(cluster: HubCluster, api: CheckAp
     api.create("links", {"kind": "matrix", "nodes": SOME, "preset": "links"})
     wait_until(lambda: api.status("links").get("phase") == "Done", 90, "the end of the check")
     status = api.status("links")
-    assert (status["verdict"], status["reason"], status["progress"]) == (
-        "bad",
-        "threshold",
-        "10/10",
-    )
+    assert (status["verdict"], status["reason"]) == ("bad", "threshold")
+    done, every = map(int, status["progress"].split("/"))
+    assert done == every > 20
     assert SLOW in status["message"]
     assert status["link"] == f"{cluster.hub.url}/checks/{status['checkId']}"
     assert_names_the_slow_node(ended(cluster, status["checkId"]))

@@ -23,6 +23,7 @@ def response(own: dict[str, str], now: float, faults: bool) -> list[Series]:
 
 
 def _always(start: float) -> Iterator[Sample]:
+    yield "address_info", {"url": "https://hub.example.org"}, 1.0
     yield "isolation_answer_age_seconds", {}, 12.0
     yield "isolation_breaker_open", REAL, 0.0
     yield "notifications_waiting", {"channel": "oncall"}, 0.0

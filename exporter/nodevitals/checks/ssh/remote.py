@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Optional, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -47,9 +47,9 @@ Value = TypeVar("Value")
 class Port(msgspec.Struct, frozen=True, kw_only=True):
     """A device of a node, as its tests need it."""
 
-    gid_index: int | None = None
+    gid_index: Optional[int] = None
     """None on InfiniBand, and for iperf3."""
-    bytes_per_second: float | None = None
+    bytes_per_second: Optional[float] = None
     """Rate of a physical port; None where it is unknown."""
     limit: str = ""
     """What keeps it from that rate; '' for nothing."""

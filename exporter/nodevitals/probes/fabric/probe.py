@@ -140,7 +140,7 @@ class FabricProbe(Probe):
         self.state.spent = self._meter.spent()
         self._report_tests(readings)
         self._report_lists(readings, self._runner)
-        if self.settings.governor:
+        if self.settings.governor != "unchanged":
             self._report_governor(readings, self._runner.governors.problem)
         if self._runner.error is not None:
             raise self._runner.error
@@ -172,7 +172,7 @@ class FabricProbe(Probe):
             raise ProbeError("listen", text) from None
         runner.start()
         server.start()
-        if settings.governor:
+        if settings.governor != "unchanged":
             signal.signal(signal.SIGTERM, self._stop)
         return runner
 

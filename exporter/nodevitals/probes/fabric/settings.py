@@ -198,9 +198,8 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     hub: Optional[HubSettings] = None
     """The hub, which may order tests in any slot; without it, no test is ordered. With it, the
     probe runs every 5s where `interval` is not set: what the hub asks of the agent waits for it."""
-    governor: Literal["", "performance"] = ""
-    """Frequency governor of all processors while a test runs here; by default they are left as they
-    are. Example: `performance`"""
+    governor: Literal["unchanged", "performance"] = "unchanged"
+    """Frequency governor of all processors while a test runs here. Example: `performance`"""
     tool_ports: tuple[ToolPort, ToolPort] = (18600, 18699)
     """First and last TCP port on which test tools listen."""
     gate: GateSettings = GateSettings()

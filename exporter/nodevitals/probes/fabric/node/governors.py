@@ -59,9 +59,9 @@ def argv(script: str, cpus: str = CPUS) -> list[str]:
 
 
 class Governors:
-    """The governors of this node. `wanted` is `performance`, or '' to leave them as they are."""
+    """The governors of this node. `wanted` is `performance`, or `unchanged`."""
 
-    def __init__(self, host: Host, wanted: str = "") -> None:
+    def __init__(self, host: Host, wanted: str = "unchanged") -> None:
         self._cpus = host.sys("devices/system/cpu")
         self._wanted = wanted
         self._held = False
@@ -73,7 +73,7 @@ class Governors:
     def hold(self) -> str:
         """Set them if that is wanted. Returns the governors, '' where they are unknown."""
         with self._lock:
-            if self._wanted and not self._held and not self._closed:
+            if self._wanted != "unchanged" and not self._held and not self._closed:
                 self._held = True
                 self._run(SET)
         return self._current()
