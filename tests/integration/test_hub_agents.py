@@ -57,7 +57,10 @@ def test_a_matrix_survives_a_kill_of_the_hub_and_names_the_slow_node(tmp_path: P
             detail = hub.ended(check.id, 120)
             verdict = detail.check.verdict
             assert verdict is not None
-            assert [one.skipped for one in detail.results] == [""] * 6, detail.results
+            # Six pairs in both directions, and those of the slow node again.
+            runs = len(detail.results)
+            assert runs > 12
+            assert [one.skipped for one in detail.results] == [""] * runs, detail.results
             assert verdict.outcome == "bad", verdict
             assert [one.subject for one in verdict.findings] == [fabric.addresses["node-3"]]
-        wait_until(lambda: executed(fabric) == 2 * 6, 30, "the counters of the orders")
+        wait_until(lambda: executed(fabric) == 2 * runs, 30, "the counters of the orders")
