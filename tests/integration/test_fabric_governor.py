@@ -85,7 +85,7 @@ def done(loopback: Loopback, name: str, identity: str) -> dict[str, Any] | None:
 
 
 def test_they_hold_for_a_whole_order_on_both_nodes(pair: Loopback) -> None:
-    wanted = placed(pair, "1", TEST, {**TEST, "message_bytes": 8})
+    wanted = placed(pair, "3", TEST, {**TEST, "message_bytes": 8})
     for name in (A, B):
         wait_until(lambda name=name: governors(pair, name) == HELD)  # type: ignore[misc]
     for name in (A, B):
