@@ -185,7 +185,7 @@ def dcgm4(devices: list[str], fault: str = "") -> str:
 def _all_reduce(arguments: list[str], fault: str) -> str:
     devices = len(_visible())
     _require(arguments[arguments.index("-g") + 1], str(devices))
-    _require(arguments[:4], ["-b", str(1 << 30), "-e", str(1 << 30)])
+    _require(arguments[:4], ["-b", "1G", "-e", "1G"])
     return all_reduce(devices, _giga(), fault)
 
 

@@ -30,6 +30,7 @@ CONTAINED = {
 }
 # Where patterns are put together: of constants, of an escaped name, of an operator's own rules.
 DYNAMIC = (
+    "checks/verdicts/bus.py",
     "probes/fabric/tools/report.py",
     "probes/kernel_log/lines.py",
     "probes/kernel_log/families.py",

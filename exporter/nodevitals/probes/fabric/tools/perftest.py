@@ -30,7 +30,7 @@ _BANDWIDTH_HEAD = re.compile(
     r"^\s*#bytes\s+#iterations\s+BW peak\[(\S+?)\]\s+BW average\[\1\]\s+MsgRate\[Mpps\]"
     r"(\s+BW min\[\1\])?\s*$"
 )
-_LINK = re.compile(r"^\s*Link type\s*:\s*(IB|Ethernet)\s*$", re.MULTILINE)
+_LINK = re.compile(r"^[ \t]*Link type[ \t]*:[ \t]*(IB|Ethernet)[ \t]*$", re.MULTILINE)
 _LINK_LAYERS: dict[str, Literal["InfiniBand", "Ethernet"]] = {
     "IB": "InfiniBand",
     "Ethernet": "Ethernet",
