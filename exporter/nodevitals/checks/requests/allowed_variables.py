@@ -83,12 +83,12 @@ class Words(msgspec.Struct, frozen=True):
         )
 
 
-PATTERNS = {
-    "devices": (_DEVICES, "mlx5_0,mlx5_1:1"),
-    "interfaces": (_INTERFACES, "eth0,bond0"),
-    "networks": (_NETWORKS, "eth0,192.0.2.0/24"),
-    "numbers": (_NUMBERS, "0,1,2,3"),
-    "algorithms": (_ALGORITHMS, "level0:NA;level1:ring"),
+FITTING = {
+    "devices": (_DEVICES.fullmatch, "mlx5_0,mlx5_1:1"),
+    "interfaces": (_INTERFACES.fullmatch, "eth0,bond0"),
+    "networks": (_NETWORKS.fullmatch, "eth0,192.0.2.0/24"),
+    "numbers": (_NUMBERS.fullmatch, "0,1,2,3"),
+    "algorithms": (_ALGORITHMS.fullmatch, "level0:NA;level1:ring"),
 }
 
 
@@ -99,8 +99,8 @@ class Names(msgspec.Struct, frozen=True):
 
     def problem(self, name: str, value: str) -> Optional[str]:
         """Why a variable may not have the value; None where it may."""
-        pattern, example = PATTERNS[self.kind]
-        if pattern.fullmatch(value):
+        fits, example = FITTING[self.kind]
+        if fits(value):
             return None
         return Wording(
             "{value} is no value of {name}: write names, such as {examples}",
