@@ -8,6 +8,7 @@ import pytest
 
 from nodevitals.checks.model import BusExpectation, CheckRequest, RunResult, TestRequest
 from nodevitals.checks.verdicts.bus import Machine, expected
+from nodevitals.checks.verdicts.reference import Past
 from nodevitals.checks.verdicts.verdict import verdict_of
 from nodevitals.probes.fabric.tools.report import Report, ResultRow
 from nodevitals_hub.launch.node_checks import parse
@@ -152,7 +153,7 @@ def judged(gigabytes: float, nodes: int = 2, sizes: str = "1GiB", **given: Any) 
     request = CheckRequest(kind="collective", nodes=names, test=test)
     row = ResultRow(message_bytes=1 << 30, bus_bandwidth_bytes_per_second=gigabytes * 1e9)
     run = RunResult(number=0, nodes=names, reports=(Report(outcome="ok", rows=(row,)),))
-    return verdict_of(request, 1, [run], bus=BUS, **given)
+    return verdict_of(request, 1, [run], Past(bus=BUS, **given))
 
 
 @pytest.mark.parametrize(

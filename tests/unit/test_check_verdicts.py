@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import random
-from collections.abc import Callable, Iterable
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals.checks.model import (
-    Check,
-    CheckDetail,
-    CheckRequest,
-    Requester,
-    RunResult,
-    TestRequest,
-    Verdict,
-)
-from nodevitals.checks.requests.cost import cost
+from nodevitals.checks.model import CheckRequest, RunResult, TestRequest, Verdict
 from nodevitals.checks.requests.rounds import Plan
 from nodevitals.checks.verdicts.figures import median_of
 from nodevitals.checks.verdicts.outliers import at_least
-from nodevitals.checks.verdicts.tables import as_csv
-from nodevitals.checks.verdicts.verdict import figures_of, is_bad, judge, to_repeat
+from nodevitals.checks.verdicts.verdict import is_bad, judge
 from nodevitals.probes.fabric.tools.report import (
     REASONS,
     Report,
@@ -43,263 +31,13 @@ from testbed.slowfleet import (
     names,
     pair_report,
 )
-
-
-def check_of(request: CheckRequest) -> Check:
-    return Check(
-        id="20260101-000000-abcdef",
-        request=request,
-        requester=Requester(trigger="rest"),
-        cost=cost(request),
-        created=0.0,
-    )
-
-
-def verdict(
-    request: CheckRequest, results: Iterable[RunResult], baseline: float | None = None
-) -> Verdict:
-    return judge(check_of(request), list(results), baseline)
-
-
-PORTS = (50e9, 50e9)
-"""400 Gb/s on both sides."""
-
-
-def measured(
-    request: CheckRequest,
-    rate: Callable[[str, str], object],
-    ports: tuple[float, float] | None = None,
-    first: int = 0,
-) -> list[RunResult]:
-    """Results of a plan: the rate of (source, target), a report, or why it was skipped."""
-    results = []
-    for _, number, one in Plan(request).numbered():
-        value = rate(one.source, one.target)
-        fields: dict[str, object] = {"skipped": value} if isinstance(value, str) else {}
-        if isinstance(value, Report):
-            fields["reports"] = (value,)
-        elif isinstance(value, float):
-            fields["reports"] = (pair_report(value),)
-        fields |= {"number": first + number, "nodes": (one.source, one.target)}
-        results.append(RunResult(**fields, ports_bytes_per_second=(ports,)))  # type: ignore[arg-type]
-    return results
-
-
-def subjects(found: Verdict) -> list[tuple[str, str]]:
-    return [(one.reason, one.subject) for one in found.findings]
-
-
-def pair(**changes: object) -> CheckRequest:
-    fields = {"kind": "pair", "nodes": ("a", "b"), "test": matrix(names(2)).test, **changes}
-    return CheckRequest(**fields)  # type: ignore[arg-type]
-
-
-def with_sizes(request: CheckRequest, sizes: str) -> CheckRequest:
-    return msgspec.structs.replace(request, test=msgspec.structs.replace(request.test, sizes=sizes))
+from testbed.verdicts import NO_REFERENCE, PORTS, check_of, measured, pair, subjects, verdict
 
 
 def test_a_healthy_matrix_is_ok() -> None:
     request = matrix(names(8))
     found = verdict(request, Fleet(names(8)).pairs(request), baseline=RATE)
     assert found == Verdict(outcome="ok", message="no fault found")
-
-
-NO_REFERENCE = "no reference: give --expected (expected_bytes_per_second)"
-
-
-@pytest.mark.parametrize("count", [2, 4, 8])
-def test_nodes_that_are_all_alike_are_unknown_without_a_reference(count: int) -> None:
-    """Whatever their speed: partners that are all slow agree with each other."""
-    request = matrix(names(count))
-    for rate in (RATE, RATE / 40):
-        found = verdict(request, measured(request, lambda a, b, rate=rate: rate))  # type: ignore[misc]
-        assert (found.outcome, found.reason, found.findings) == ("unknown", "threshold", ())
-        assert f"{rate * 8 / 1e9:.3g} Gb/s; {NO_REFERENCE}" in found.message
-
-
-def test_the_share_of_the_rate_of_the_port_is_named() -> None:
-    request = pair()
-    found = verdict(request, measured(request, lambda a, b: RATE / 2, PORTS))
-    assert (found.outcome, found.reason) == ("unknown", "threshold")
-    assert found.message == f"a - b reached 192 of 400 Gb/s, 48 %; {NO_REFERENCE}"
-    small = with_sizes(request, "64KiB")
-    found = verdict(small, measured(small, lambda a, b: RATE / 80, PORTS))
-    assert found.message == (
-        f"a - b reached 4.8 of 400 Gb/s, 1 %; {NO_REFERENCE}, or test with --sizes 1MiB"
-    )
-
-
-def test_a_physical_port_that_reaches_most_of_its_rate_is_well() -> None:
-    for request in (pair(), with_sizes(pair(), "64KiB"), matrix(names(4))):
-        well = measured(request, lambda a, b: 0.8 * PORTS[0], PORTS)
-        assert verdict(request, well).outcome == "ok"
-        near = measured(request, lambda a, b: 0.79 * PORTS[0], PORTS)
-        assert verdict(request, near).outcome == "unknown"
-        # One port came up slower than the other: which rate is right is not known.
-        differ = measured(request, lambda a, b: PORTS[0], (PORTS[0], 2 * PORTS[0]))
-        assert verdict(request, differ).outcome == "unknown"
-        one = measured(request, lambda a, b: PORTS[0], PORTS)
-        one[-1] = msgspec.structs.replace(one[-1], ports_bytes_per_second=())
-        assert verdict(request, one).outcome == "unknown"
-
-
-def repeated(
-    request: CheckRequest, rate: Callable[[str, str], object], again: Callable[[str, str], object]
-) -> tuple[list[RunResult], Verdict]:
-    """The results of a check whose tests have the rate `again` where they are repeated, as the hub
-    and the command run it.
-    """
-    check = check_of(request)
-    results = measured(request, rate, PORTS)
-    while wanted := {repeat.number for repeat in to_repeat(check, results)}:
-        others = measured(request, again, PORTS, check.cost.runs)
-        others += measured(request, again, PORTS, 2 * check.cost.runs)
-        results += [run for run in others if run.number in wanted]
-    return results, judge(check, results)
-
-
-@pytest.mark.parametrize("count", [2, 4])
-def test_below_a_quarter_of_the_rate_of_the_port_is_bad(count: int) -> None:
-    request = matrix(names(count))
-    results, found = repeated(request, lambda a, b: RATE / 40, lambda a, b: RATE / 40)
-    # Few are repeated twice, many once.
-    assert len(results) == {2: 3, 4: 2}[count] * Plan(request).runs
-    assert (found.outcome, found.reason) == ("bad", "hardware")
-    assert "reached 9.6 of 400 Gb/s, 2 %, also when it was repeated" in found.message
-
-
-def test_a_node_that_is_far_below_the_rate_of_its_port_is_named() -> None:
-    def rate(a: str, b: str) -> float:
-        return 0.9 * PORTS[0] if "gpu-0002" not in (a, b) else RATE / 40
-
-    results, found = repeated(matrix(names(4)), rate, rate)
-    assert len(results) == 12 + 6
-    assert [(one.subject, one.scope, one.reason) for one in found.findings] == [
-        ("gpu-0002", "node", "hardware")
-    ]
-
-
-def test_of_many_pairs_a_spread_is_repeated_and_speaks_for_the_others() -> None:
-    request = matrix(names(12))
-    results, found = repeated(request, lambda a, b: RATE / 40, lambda a, b: RATE / 40)
-    again = len(results) - Plan(request).runs
-    assert 16 <= again <= 32
-    assert (found.outcome, subjects(found)) == ("bad", [("hardware", "mlx5_3")])
-    # They shared a path: one at a time, each is as fast as its port.
-    _, found = repeated(request, lambda a, b: RATE / 40, lambda a, b: 0.95 * PORTS[0])
-    assert (found.outcome, found.reason, found.findings) == ("unknown", "threshold", ())
-    assert "tests were slow or failed, and not those that were repeated" in found.message
-
-
-@pytest.mark.parametrize("count", [2, 4, 8])
-@pytest.mark.parametrize(
-    "odd", [RATE / 40, 0.5 * RATE, failed("unreachable", "x"), failed("timeout", "x")]
-)
-def test_what_is_slow_or_fails_once_only_names_nobody(count: int, odd: object) -> None:
-    """Of the better figure: a busy machine makes a test slower, and none faster."""
-    request = matrix(names(count), expected_bytes_per_second=RATE)
-    first = names(count)[:2]
-    results, found = repeated(
-        request, lambda a, b: odd if (a, b) == first else RATE, lambda a, b: RATE
-    )
-    assert len(results) == Plan(request).runs + 1
-    assert (found.outcome, found.message) == ("ok", "no fault found")
-
-
-@pytest.mark.parametrize("expected", [None, RATE])
-def test_nothing_is_repeated_where_all_is_well(expected: float | None) -> None:
-    request = matrix(names(6), expected_bytes_per_second=expected)
-    assert to_repeat(check_of(request), measured(request, lambda a, b: 0.9 * RATE, PORTS)) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "test", "ports"),
-    [
-        ({}, {"sizes": "512KiB"}, PORTS),
-        ({}, {}, None),
-        ({"expected_bytes_per_second": RATE / 40}, {}, PORTS),
-        # One process of iperf3 fills no port of 400 Gb/s, whatever the port is worth.
-        ({}, {"tool": "iperf3", "operation": "tcp", "device": "eth2"}, PORTS),
-        ({}, {"operation": "send_lat"}, PORTS),
-    ],
-)
-def test_what_promises_no_rate_is_not_repeated(
-    changes: dict[str, object], test: dict[str, object], ports: tuple[float, float] | None
-) -> None:
-    request = pair(**changes)
-    own = msgspec.structs.replace(request.test, **test)
-    request = msgspec.structs.replace(request, test=own)
-    first = measured(request, lambda a, b: RATE / 40, ports)
-    assert to_repeat(check_of(request), first) == []
-    if request.expected_bytes_per_second:
-        assert verdict(request, first).outcome == "ok"
-
-
-def test_iperf3_is_held_against_a_port_that_one_process_can_fill() -> None:
-    request = pair()
-    own = msgspec.structs.replace(request.test, tool="iperf3", operation="tcp", device="eth2")
-    request = msgspec.structs.replace(request, test=own)
-    ten = (1.25e9, 1.25e9)
-    first = measured(request, lambda a, b: 0.1e9, ten)
-    series = ("tcp eth2",)
-    assert to_repeat(check_of(request), first) == [(2, ("a", "b"), series), (3, ("b", "a"), series)]
-    assert verdict(request, measured(request, lambda a, b: 1.1e9, ten)).outcome == "ok"
-
-
-def latencies(microseconds: float, layer: str | None = "InfiniBand") -> Report:
-    row = ResultRow(
-        message_bytes=8,
-        latency_seconds={"median": microseconds / 1e6},
-        link_layer=layer,  # type: ignore[arg-type]
-    )
-    return Report(outcome="ok", rows=(row,))
-
-
-@pytest.mark.parametrize(
-    ("operation", "layer", "microseconds", "outcome"),
-    [
-        ("send_lat", "InfiniBand", 1.6, "ok"),
-        ("send_lat", "InfiniBand", 6.0, "unknown"),
-        ("send_lat", "InfiniBand", 16.0, "bad"),
-        ("read_lat", "InfiniBand", 9.0, "ok"),
-        ("read_lat", "InfiniBand", 16.0, "unknown"),
-        ("write_lat", "Ethernet", 9.0, "ok"),
-        ("write_lat", "Ethernet", 31.0, "bad"),
-        ("write_lat", None, 1.0, "unknown"),
-    ],
-)
-def test_a_latency_is_held_against_its_link_layer(
-    operation: str, layer: str | None, microseconds: float, outcome: str
-) -> None:
-    test = TestRequest(tool="perftest", operation=operation, device="mlx5_0", sizes="8B")
-    request = pair(test=test)
-    found = verdict(request, measured(request, lambda a, b: latencies(microseconds, layer), PORTS))
-    assert found.outcome == outcome
-    # A virtual device promises nothing.
-    found = verdict(request, measured(request, lambda a, b: latencies(microseconds, layer)))
-    assert found.outcome == "unknown"
-
-
-def test_a_latency_has_an_expected_value_of_the_request() -> None:
-    test = TestRequest(tool="perftest", operation="send_lat", device="mlx5_0", sizes="8B")
-    request = matrix(names(4), test=test, expected_latency_seconds=2e-6)
-    assert verdict(request, measured(request, lambda a, b: latencies(2.4))).outcome == "ok"
-    found = verdict(request, measured(request, lambda a, b: latencies(20.0)))
-    assert found.message == "mlx5_0: 4 of 4 nodes: 10.0 times the expected latency"
-    found = verdict(
-        request, measured(request, lambda a, b: latencies(20.0 if "gpu-0003" in (a, b) else 2.0))
-    )
-    assert found.message == "gpu-0003: 10.0 times the expected latency"
-
-
-def test_a_past_that_had_no_reference_shows_what_is_slower_and_nothing_else() -> None:
-    for request in (pair(), matrix(names(4))):
-        check = msgspec.structs.replace(check_of(request), baseline_ok=False)
-        same = judge(check, measured(request, lambda a, b: RATE), RATE)
-        assert (same.outcome, same.reason) == ("unknown", "threshold")
-        assert "100 % of the last like check, which had none either" in same.message
-        slower = judge(check, measured(request, lambda a, b: RATE / 2), RATE)
-        assert (slower.outcome, slower.reason) == ("bad", "threshold")
 
 
 def test_a_test_that_is_still_transferring_at_its_limit_is_slow() -> None:
@@ -487,10 +225,10 @@ def test_one_meaning_of_unreachable() -> None:
     request = collective(names(8))
     whole = RunResult(number=0, nodes=request.nodes, reports=(lost,))
     search, _ = isolate(request, lambda one: lost if "gpu-0003" in one.nodes else bus_report(RATE))
-    found = judge(check_of(request), [whole], None, search.verdict())
+    found = judge(check_of(request), [whole], search.verdict())
     assert (found.outcome, subjects(found)) == ("bad", [("hardware", "gpu-0003")])
     everywhere, _ = isolate(request, lambda one: lost)
-    found = judge(check_of(request), [whole], None, everywhere.verdict())
+    found = judge(check_of(request), [whole], everywhere.verdict())
     assert (found.outcome, found.reason, found.findings) == ("unknown", "harness", ())
 
 
@@ -564,7 +302,7 @@ def test_a_collective_is_compared_and_its_isolation_names_the_node() -> None:
     assert verdict(request, half, baseline=RATE / 2).outcome == "ok"
     slow = verdict(request, half, baseline=RATE)
     assert (slow.outcome, slow.message) == ("bad", "all devices: 50 % of the last check's")
-    assert is_bad(msgspec.structs.replace(check_of(request), baseline=RATE), half[0])
+    assert is_bad(check_of(request, baseline=RATE), half[0])
     assert not is_bad(check_of(request), half[0])
     isolation = Verdict(
         outcome="bad",
@@ -573,7 +311,7 @@ def test_a_collective_is_compared_and_its_isolation_names_the_node() -> None:
             matrix(names(4)), Fleet(names(4), {"gpu-0001": 0.5}).pairs(matrix(names(4)))
         ).findings,
     )
-    found = judge(check_of(request), half, RATE, isolation)
+    found = judge(check_of(request, baseline=RATE), half, isolation)
     assert [one.subject for one in found.findings] == ["gpu-0001"]
     assert found.message.endswith("all 4 nodes: 50 % of the last check's")
 
@@ -696,170 +434,3 @@ def test_slow_nodes_of_300_are_found_by_a_tournament_and_no_other(shared: float)
         fleet = Fleet(names(300), shared=shared, seed=seed)
         found = verdict(request, fleet.pairs(request))
         assert [one for one in found.findings if one.scope == "node"] == []
-
-
-EIGHT = ",".join(f"mlx5_{number}" for number in range(8))
-
-
-def rails(
-    rate: Callable[[str, str, str], float], count: int = 8, **changes: object
-) -> tuple[CheckRequest, list[RunResult]]:
-    """A check of eight devices, with the rate of (source, target, device)."""
-    test = TestRequest(
-        tool="perftest", operation="write_bw", device=EIGHT, sizes="1MiB", iterations=200
-    )
-    request = matrix(names(count), test=test, **changes)  # type: ignore[arg-type]
-    results = [
-        RunResult(
-            number=number,
-            nodes=(one.source, one.target),
-            reports=tuple(
-                pair_report(rate(one.source, one.target, device)) for device in EIGHT.split(",")
-            ),
-        )
-        for _, number, one in Plan(request).numbered()
-    ]
-    return request, results
-
-
-ONE = "gpu-0003"
-
-
-@pytest.mark.parametrize("expected", [None, RATE])
-@pytest.mark.parametrize(
-    ("slow", "message", "scope"),
-    [
-        (
-            lambda a, b, device: ONE in (a, b),
-            "gpu-0003: 50 % of the {usual} (all 8 devices)",
-            "node",
-        ),
-        (
-            lambda a, b, device: ONE in (a, b) and device == "mlx5_5",
-            "gpu-0003: 50 % of the {usual} (mlx5_5)",
-            "node",
-        ),
-        (
-            lambda a, b, device: a == ONE and device == "mlx5_5",
-            "gpu-0003: 50 % of the {usual}, sending (mlx5_5)",
-            "node",
-        ),
-        (
-            lambda a, b, device: b == ONE,
-            "gpu-0003: 50 % of the {usual}, receiving (all 8 devices)",
-            "node",
-        ),
-        (
-            lambda a, b, device: {a, b} == {ONE, "gpu-0004"} and device == "mlx5_5",
-            "gpu-0003 - gpu-0004: 50 % of the {usual} (mlx5_5)",
-            "link",
-        ),
-    ],
-)
-def test_what_is_slow_is_named_with_its_devices(
-    slow: Callable[[str, str, str], bool], message: str, scope: str, expected: float | None
-) -> None:
-    request, results = rails(
-        lambda *pair: RATE * (0.5 if slow(*pair) else 1.0), expected_bytes_per_second=expected
-    )
-    found = verdict(request, results)
-    usual = "expected rate" if expected else "median"
-    assert (found.outcome, found.message) == ("bad", message.format(usual=usual))
-    (one,) = found.findings
-    assert (one.scope, one.ratio) == (scope, 0.5)
-    if scope == "node":
-        assert {suspect.partition(", ")[0] for suspect in one.suspects} <= {
-            f"port {device}" for device in EIGHT.split(",")
-        }
-
-
-@pytest.mark.parametrize(("expected", "usual"), [(None, "other rails"), (RATE, "expected rate")])
-def test_a_rail_that_is_slow_on_all_nodes_is_one_finding(
-    expected: float | None, usual: str
-) -> None:
-    request, results = rails(
-        lambda a, b, device: RATE * (0.5 if device == "mlx5_5" else 1.0),
-        expected_bytes_per_second=expected,
-    )
-    (found,) = verdict(request, results).findings
-    assert (found.subject, found.scope, found.ratio) == ("mlx5_5", "rail", 0.5)
-    assert usual in found.message
-
-
-def test_all_links_that_are_slow_need_an_expectation() -> None:
-    request, results = rails(lambda a, b, device: RATE / 2, expected_bytes_per_second=RATE)
-    found = verdict(request, results)
-    assert (found.outcome, len(found.findings)) == ("bad", 8)
-    assert found.message.startswith("mlx5_0: 8 of 8 nodes: 50 % of the expected rate")
-    request, results = rails(lambda a, b, device: RATE / 2)
-    assert verdict(request, results).outcome == "unknown"
-
-
-def test_a_rail_that_reaches_nobody_is_no_fault_of_the_request() -> None:
-    request, results = rails(lambda a, b, device: RATE, expected_bytes_per_second=RATE)
-    dead = [
-        msgspec.structs.replace(
-            run, reports=(*run.reports[:7], failed("unreachable", "Failed status 12: wr_id 0"))
-        )
-        for run in results
-    ]
-    found = verdict(request, dead)
-    assert (found.outcome, subjects(found)) == ("bad", [("hardware", "mlx5_7")])
-
-
-def test_each_series_is_compared_with_its_own_past() -> None:
-    request, results = rails(
-        lambda a, b, device: RATE * (0.5 if device in ("mlx5_0", "mlx5_1", "mlx5_2") else 1.0)
-    )
-    check = check_of(request)
-    before = {f"write_bw {device}": RATE for device in EIGHT.split(",")}
-    found = judge(msgspec.structs.replace(check, baselines=before), results, RATE)
-    assert [one.subject for one in found.findings] == ["mlx5_0", "mlx5_1", "mlx5_2"]
-    assert figures_of(check, results)["write_bw mlx5_2"] == RATE / 2
-
-
-def test_a_slow_pcie_link_is_a_suspect_of_its_node() -> None:
-    request, results = rails(lambda a, b, device: RATE * (0.5 if ONE in (a, b) else 1.0), 4)
-    narrow = "PCIe 8.0 GT/s x8 of 32.0 GT/s x16"
-    limited = [
-        msgspec.structs.replace(
-            run,
-            port_limits=tuple(
-                (narrow * (run.nodes[0] == ONE), narrow * (run.nodes[1] == ONE))
-                for _ in run.reports
-            ),
-        )
-        for run in results
-    ]
-    (found,) = verdict(request, limited).findings
-    assert (found.subject, found.suspects[:2]) == (ONE, ("port mlx5_0", narrow))
-
-
-def test_only_what_was_odd_is_repeated() -> None:
-    """Of eight devices one: the others need no second test."""
-    request, results = rails(
-        lambda a, b, device: RATE * (0.5 if ONE in (a, b) and device == "mlx5_5" else 1.0), 4
-    )
-    check = check_of(request)
-    repeats = to_repeat(check, results)
-    assert len(repeats) == 6
-    assert {repeat.series for repeat in repeats} == {("write_bw mlx5_5",)}
-
-    def again(rate: float) -> list[RunResult]:
-        return results + [
-            RunResult(
-                number=repeat.number,
-                nodes=repeat.nodes,
-                series=repeat.series,
-                reports=(pair_report(rate),),
-            )
-            for repeat in repeats
-        ]
-
-    assert judge(check, again(RATE / 2)).message == "gpu-0003: 50 % of the median (mlx5_5)"
-    well = judge(check, again(RATE))
-    assert (well.outcome, well.findings) == ("unknown", ())
-    lines = list(
-        csv.DictReader(as_csv(CheckDetail(check=check, results=tuple(again(RATE)))).splitlines())
-    )
-    assert [line["device"] for line in lines[-6:]] == ["mlx5_5"] * 6

@@ -105,7 +105,7 @@ def judged(check: Check, results: Sequence[RunResult], isolation: Verdict | None
     known = figures_of(check, results)
     return replace(
         check,
-        verdict=verdict_on(check, results, check.baseline, isolation),
+        verdict=verdict_on(check, results, isolation),
         figure=next(iter(known.values()), None),
         figures=known if len(known) > 1 else {},
     )

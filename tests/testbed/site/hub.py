@@ -104,9 +104,10 @@ def _detail(request: CheckRequest, results: tuple[RunResult, ...], ended: float)
         requester=Requester(trigger="schedule", name="nightly"),
         cost=Cost(nodes=len(request.nodes), runs=len(results), node_seconds=1, seconds=1, bytes=1),
         created=ended - 120,
+        baseline=slowfleet.RATE,
         started=ended - 100,
         ended=ended,
         phase="done",
     )
-    verdict = judge(check, results, slowfleet.RATE, None)
+    verdict = judge(check, results)
     return CheckDetail(check=replace(check, verdict=verdict), results=results)

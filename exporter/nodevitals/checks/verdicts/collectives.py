@@ -13,7 +13,7 @@ is missing for a verdict.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from nodevitals.checks.model import (
     BusExpectation,
@@ -26,16 +26,7 @@ from nodevitals.checks.model import (
 from nodevitals.checks.requests.sizes import spelled_size
 from nodevitals.checks.verdicts import bus, figures
 from nodevitals.checks.verdicts.findings import finding, percent, rail_of
-from nodevitals.checks.verdicts.reference import HOW
-
-
-class Past(NamedTuple):
-    """References that the request does not give."""
-
-    baseline: Optional[float] = None
-    """The figure of the last equal check."""
-    baseline_ok: bool = True
-    bus: Optional[BusExpectation] = None
+from nodevitals.checks.verdicts.reference import HOW, Past
 
 
 def expected_of(check: Check) -> tuple[Optional[float], str]:

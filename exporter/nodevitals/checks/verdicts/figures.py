@@ -80,7 +80,13 @@ def at_size(result: RunResult, test: TestRequest, place: int) -> Optional[float]
 
 def ports_at(result: RunResult, place: int) -> tuple[float, ...]:
     """The rates of both ports of a run at the size with this index; none where they are unknown."""
-    return (*result.ports_bytes_per_second[place : place + 1], None)[0] or ()
+    known = result.ports_bytes_per_second
+    return (known[place] if place < len(known) else None) or ()
+
+
+def limits_at(result: RunResult, place: int) -> tuple[str, ...]:
+    """What keeps both ports of a run from their rates, in the same way."""
+    return result.port_limits[place] if place < len(result.port_limits) else ()
 
 
 def largest(test: TestRequest) -> int:

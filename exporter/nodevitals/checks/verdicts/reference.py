@@ -17,10 +17,12 @@ By the last two, a run is bad only where nothing is expected: a rate with messag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, Optional
 
-from nodevitals.checks.model import CheckRequest, RunResult
+from nodevitals.checks.model import BusExpectation, CheckRequest, RunResult
+from nodevitals.checks.requests.runs import Series
 from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.checks.verdicts import figures
 from nodevitals.checks.verdicts.findings import percent
@@ -43,6 +45,27 @@ HOW = "give --expected (expected_bytes_per_second)"
 HOW_LATENCY = "give --expected-latency (expected_latency_seconds)"
 
 
+class Past(NamedTuple):
+    """References that the request does not give."""
+
+    baseline: Optional[float] = None
+    """The figure of the last equal check: bytes per second, or seconds of a latency."""
+    baseline_ok: bool = True
+    """Whether that check had a reference itself."""
+    baselines: Mapping[str, float] = MappingProxyType({})
+    """Of several series, `baseline` by the name of the series."""
+    bus: Optional[BusExpectation] = None
+    """What a collective should reach."""
+
+    def of(self, series: Series) -> Past:
+        """The past of one series."""
+        first = None if series.first else self.baseline
+        return self._replace(baseline=self.baselines.get(series.name, first))
+
+
+NO_PAST = Past()
+
+
 def expected_speed(request: CheckRequest) -> Optional[float]:
     """The speed (larger is better) that the request expects."""
     if request.test.operation in LATENCY:
@@ -51,12 +74,7 @@ def expected_speed(request: CheckRequest) -> Optional[float]:
     return request.expected_bytes_per_second
 
 
-def lacking(
-    request: CheckRequest,
-    runs: Sequence[RunResult],
-    baseline: Optional[float] = None,
-    baseline_ok: bool = True,
-) -> str:
+def lacking(request: CheckRequest, runs: Sequence[RunResult], past: Past) -> str:
     """Which reference is missing to call runs without a fault ok, and what they reached; '' where
     there is one. The runs are not below `share` of the expected rate or the baseline.
     """
@@ -64,7 +82,9 @@ def lacking(
         return ""
     measured = [run for run in runs if _figure(request, run) is not None]
     # Without any run, no reference is missing.
-    if (baseline is not None and baseline_ok) or all(_is_well(request, run) for run in measured):
+    if (past.baseline is not None and past.baseline_ok) or all(
+        _is_well(request, run) for run in measured
+    ):
         return ""
     worst = min(measured, key=lambda run: (_share(request, run) or 0.0, _speed(request, run)))
     subject = _subject(worst, len({frozenset(run.nodes) for run in measured}))
@@ -74,8 +94,9 @@ def lacking(
     if _ports(request, worst) and not latency and not _is_large(request):
         text += ", or test with --sizes 1MiB"
     figure = figures.median_of(request, measured)
-    if baseline and figure:
-        ratio = figures.speed_of(figure, request.test) / figures.speed_of(baseline, request.test)
+    if past.baseline and figure:
+        last = figures.speed_of(past.baseline, request.test)
+        ratio = figures.speed_of(figure, request.test) / last
         text += f"; {percent(ratio)} of the last like check, which had none either"
     return text
 

@@ -13,7 +13,6 @@ from typing import Optional
 from msgspec.structs import replace
 
 from nodevitals.checks.model import (
-    BusExpectation,
     Check,
     CheckRequest,
     NodeVerdict,
@@ -22,71 +21,47 @@ from nodevitals.checks.model import (
 )
 from nodevitals.checks.requests.runs import Series, request_of, results_of, series_of
 from nodevitals.checks.verdicts import collectives, figures, reference, repetitions
-from nodevitals.checks.verdicts.collectives import Past
 from nodevitals.checks.verdicts.comparison import compare
 from nodevitals.checks.verdicts.findings import EVERYWHERE, Judgement, findings_of
 from nodevitals.checks.verdicts.rails import joined
+from nodevitals.checks.verdicts.reference import NO_PAST, Past
+
+
+def past_of(check: Check) -> Past:
+    """What earlier checks and the hardware say that a check should reach."""
+    return Past(check.baseline, check.baseline_ok, check.baselines, check.bus)
 
 
 def judge(
-    check: Check,
-    results: Iterable[RunResult],
-    baseline: Optional[float] = None,
-    isolation: Optional[Verdict] = None,
+    check: Check, results: Iterable[RunResult], isolation: Optional[Verdict] = None
 ) -> Verdict:
-    """The verdict on an ended check; `baseline` is the figure of the last equal check, `isolation`
-    the verdict of a collective's bisection.
-    """
-    return verdict_of(
-        check.request,
-        check.cost.runs,
-        results,
-        baseline,
-        isolation,
-        check.baseline_ok,
-        check.baselines,
-        check.bus,
-    )
+    """The verdict on an ended check; `isolation` is that of a collective's bisection."""
+    return verdict_of(check.request, check.cost.runs, results, past_of(check), isolation)
 
 
 def verdict_of(
     request: CheckRequest,
     planned: int,
     results: Iterable[RunResult],
-    baseline: Optional[float] = None,
+    past: Past = NO_PAST,
     isolation: Optional[Verdict] = None,
-    baseline_ok: bool = True,
-    baselines: Optional[Mapping[str, float]] = None,
-    bus: Optional[BusExpectation] = None,
 ) -> Verdict:
     """The verdict on a resolved request with this number of planned runs; further runs are
-    repetitions (repetitions.py). `baseline_ok`: the last equal check had a reference itself.
-    `baselines` are its figures where there are several series; `bus` is what a collective should
-    reach.
+    repetitions (repetitions.py).
     """
     runs = figures.in_order(results)
     if request.kind == "collective":
-        return _of_collective(request, runs, isolation, Past(baseline, baseline_ok, bus))
+        return _of_collective(request, runs, isolation, past)
     runs, repeated = repetitions.merged(request, planned, runs)
     if request.kind == "node":
         judgement = _of_failures(request, runs)
     else:
-        judgement = joined(
-            request,
-            [
-                (
-                    series,
-                    _of_series(
-                        request_of(request, series),
-                        own,
-                        _numbers(repeated, series),
-                        last,
-                        baseline_ok,
-                    ),
-                )
-                for series, own, last in _by_series(request, runs, baseline, baselines)
-            ],
-        )
+        parts = []
+        for series, own in _by_series(request, runs):
+            again = _numbers(repeated, series)
+            of_series = request_of(request, series)
+            parts.append((series, _of_series(of_series, own, again, past.of(series))))
+        judgement = joined(request, parts)
     if len(runs) < planned:
         text = f"{planned - len(runs)} of {planned} tests did not run"
         judgement.doubts.insert(0, ("harness", text))
@@ -103,10 +78,10 @@ def to_repeat(check: Check, results: Iterable[RunResult]) -> list[repetitions.Re
         return []
     best, repeated = repetitions.merged(request, planned, runs)
     odd: dict[int, list[str]] = {}
-    for series, own, last in _by_series(request, best, check.baseline, check.baselines):
+    for series, own in _by_series(request, best):
         of_series = request_of(request, series)
         again = _numbers(repeated, series)
-        judgement = _as_measured(of_series, own, again, last, check.baseline_ok)
+        judgement = _as_measured(of_series, own, again, past_of(check).of(series))
         for number in _odd_runs(of_series, own, judgement):
             odd.setdefault(number, []).append(series.name)
     return repetitions.to_repeat(planned, runs, odd)
@@ -121,7 +96,7 @@ def figures_of(check: Check, results: Iterable[RunResult]) -> dict[str, float]:
     runs, _ = repetitions.merged(request, check.cost.runs, figures.in_order(results))
     medians = {
         series.name: figures.median_of(request_of(request, series), own)
-        for series, own, _ in _by_series(request, runs, None, None)
+        for series, own in _by_series(request, runs)
     }
     return {name: value for name, value in medians.items() if value is not None}
 
@@ -132,15 +107,10 @@ def _numbers(repeated: Iterable[tuple[int, str]], series: Series) -> set[int]:
 
 
 def _by_series(
-    request: CheckRequest,
-    runs: Sequence[RunResult],
-    baseline: Optional[float],
-    baselines: Optional[Mapping[str, float]],
-) -> Iterable[tuple[Series, list[RunResult], Optional[float]]]:
-    """The series of a check with their results and their figure of the last equal check."""
-    for number, series in enumerate(series_of(request.test)):
-        last = (baselines or {}).get(series.name, baseline if number == 0 else None)
-        yield series, results_of(runs, series), last
+    request: CheckRequest, runs: Sequence[RunResult]
+) -> Iterable[tuple[Series, list[RunResult]]]:
+    """The series of a check with their results."""
+    return ((series, results_of(runs, series)) for series in series_of(request.test))
 
 
 def _of_failures(request: CheckRequest, runs: Sequence[RunResult]) -> Judgement:
@@ -155,18 +125,17 @@ def _of_series(
     request: CheckRequest,
     runs: Sequence[RunResult],
     repeated: set[int],
-    baseline: Optional[float],
-    baseline_ok: bool,
+    past: Past,
 ) -> Judgement:
     """The judgement on one operation between one device of each node. Where what was repeated was
     not odd again, what was not is no evidence either.
     """
-    judgement = _as_measured(request, runs, repeated, baseline, baseline_ok)
+    judgement = _as_measured(request, runs, repeated, past)
     odd = _odd_runs(request, runs, judgement) if repeated else set()
     if not odd or odd & repeated:
         return judgement
     others = [run for run in runs if run.number not in odd]
-    judgement = _as_measured(request, others, repeated, baseline, baseline_ok)
+    judgement = _as_measured(request, others, repeated, past)
     text = f"{len(odd)} tests were slow or failed, and not those that were repeated: repeat all"
     judgement.doubts.append(("threshold", text))
     return judgement
@@ -176,8 +145,7 @@ def _as_measured(
     request: CheckRequest,
     runs: Sequence[RunResult],
     repeated: set[int],
-    baseline: Optional[float],
-    baseline_ok: bool,
+    past: Past,
 ) -> Judgement:
     failures, others = [], []
     for run in runs:
@@ -194,10 +162,10 @@ def _as_measured(
     judgement = Judgement(findings, doubts, measured=len(runs) > len(failures))
     if len(runs) == len(failures) and {failure.reason for failure in failures} == {"unreachable"}:
         judgement.unreachable = f"all {len(runs)} tests failed: {failures[0].text}"
-    compare(request, others, baseline, judgement)
+    compare(request, others, past.baseline, judgement)
     limits = _limits_of(request, runs)
     judgement.findings = [_with_limits(known, limits) for known in judgement.findings]
-    judgement.lacking = reference.lacking(request, runs, baseline, baseline_ok)
+    judgement.lacking = reference.lacking(request, runs, past)
     return judgement
 
 
@@ -207,7 +175,7 @@ def _limits_of(request: CheckRequest, runs: Iterable[RunResult]) -> dict[str, st
     return {
         name: text
         for run in runs
-        for name, text in zip(run.nodes, (*run.port_limits[place : place + 1], ())[0])
+        for name, text in zip(run.nodes, figures.limits_at(run, place))
         if text
     }
 
@@ -255,8 +223,7 @@ def is_bad(check: Check, result: RunResult) -> bool:
     failure = figures.failure_of(result, check.request)
     if failure is not None:
         return failure.cause != "workload" and not result.skipped
-    past = Past(check.baseline, check.baseline_ok, check.bus)
-    return collectives.slow(check.request, result, past) is not None
+    return collectives.slow(check.request, result, past_of(check)) is not None
 
 
 def healthy_figure(check: Check) -> Optional[float]:
