@@ -1,4 +1,4 @@
-"""PCI devices of one vendor and class, as sysfs lists them; no driver is called."""
+"""PCI devices of one vendor and class, as sysfs lists them without a driver; ids of devices."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from nodevitals.linux.host import Host
 from nodevitals.linux.sysfs import list_names, read_text
 
 BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
+MLX5_VIRTUAL_FUNCTIONS = (
+    *("0x1012", "0x1014", "0x1016", "0x1018", "0x101a", "0x101c", "0x101e"),
+    "0xa2d3",
+)
+"""Device ids, as sysfs writes them (https://github.com/torvalds/linux/blob/master/drivers/net/ethernet/mellanox/mlx5/core/main.c)."""
 
 _ID = re.compile(r"0x[0-9a-f]{4,6}")
 

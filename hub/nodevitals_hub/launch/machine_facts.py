@@ -12,11 +12,12 @@ from collections.abc import Iterable
 from prometheus_client.samples import Sample
 
 from nodevitals.checks.verdicts.bus import Machine
+from nodevitals.linux.pci import MLX5_VIRTUAL_FUNCTIONS
 
 MOST_PORTS = 64
 _PREFIX = "nodevitals_"
-# Virtual functions of mlx5 share the rate of their port: those of fabric/measurement.py.
-_VIRTUAL = {f"MT{number}" for number in (*range(0x1012, 0x1020, 2), 0xA2D3)}
+# As the probe rdma names them: MT4126 is the PCI device 0x101e.
+_VIRTUAL = {f"MT{int(number, 16)}" for number in MLX5_VIRTUAL_FUNCTIONS}
 
 
 def machine_of(samples: Iterable[Sample]) -> Machine:

@@ -2,8 +2,8 @@
 the last, also by the next start or test where both tool and agent were killed.
 
 In: sysfs. Out: the governors, and a file with those from before. That is below /run, as the
-governors themselves are gone after a reboot; checks over ssh share it, so that none of the two
-takes the other's governors for the original ones.
+governors themselves are gone after a reboot. Checks over ssh use the same file, so that a check
+never saves governors that another one has set.
 """
 
 from __future__ import annotations

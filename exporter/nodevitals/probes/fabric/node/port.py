@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Optional
 
 from nodevitals.linux.host import Host
-from nodevitals.linux.pci import BUS_ID
+from nodevitals.linux.pci import BUS_ID, MLX5_VIRTUAL_FUNCTIONS
 from nodevitals.linux.sysfs import exists, link_name, parse_integer, read_text
 from nodevitals.probes.common.interface import parse_speed
 from nodevitals.probes.common.rdma import parse_rate
@@ -23,11 +23,6 @@ from nodevitals.probes.fabric.settings import TestSettings
 _VIRTUAL_DRIVERS = (
     *("vmxnet3", "ena", "efa", "gve", "mana", "erdma"),
     *("iavf", "ixgbevf", "igbvf"),
-)
-# The list of mlx5: https://github.com/torvalds/linux/blob/master/drivers/net/ethernet/mellanox/mlx5/core/main.c
-_VIRTUAL_FUNCTIONS = (
-    *("0x1012", "0x1014", "0x1016", "0x1018", "0x101a", "0x101c", "0x101e"),
-    "0xa2d3",
 )
 # Only soft-RoCE has the file `parent`, and siw has this description; for a real device, the host
 # sets the text.
@@ -98,7 +93,7 @@ def promised(test: TestSettings, facts: Mapping[str, str]) -> Optional[float]:
         BUS_ID.fullmatch(facts.get("device", "")) is None
         or facts.keys() & {"parent", "device/physfn"}
         or facts.get("device/driver") in _VIRTUAL_DRIVERS
-        or facts.get("device/device") in _VIRTUAL_FUNCTIONS
+        or facts.get("device/device") in MLX5_VIRTUAL_FUNCTIONS
         or facts.get("node_desc", "").startswith(_SOFTWARE)
     )
     if virtual:
