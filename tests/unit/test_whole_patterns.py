@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from helm.crd import crd
 
-from nodevitals.checks.model import CheckId, DeviceName, NodeName, PresetName
+from nodevitals.checks.model import CheckId, NodeName, PresetName
 from nodevitals.probes.fabric.leases import ProbeName
 from nodevitals.probes.fabric.orders import OrderId
 from nodevitals_hub.triggers.alert_plan import Fingerprint
@@ -18,7 +18,6 @@ from nodevitals_hub.triggers.alert_plan import Fingerprint
     ("kind", "good"),
     [
         (NodeName, "a"),
-        (DeviceName, "mlx5_0"),
         (PresetName, "quick"),
         (CheckId, "20260101-000000-abcdef"),
         (ProbeName, "rdma"),

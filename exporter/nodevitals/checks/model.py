@@ -34,7 +34,6 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 ROLES: tuple[Role, ...] = get_args(Role)
 
 NodeName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9]([a-zA-Z0-9._-]{0,252})\Z")]
-DeviceName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,31}\Z")]
 PresetName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,62})\Z")]
 CheckId = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{8}-[0-9]{6}-[a-z0-9]{6}\Z")]
 
