@@ -25,6 +25,7 @@ from nodevitals.checks.requests.devices import expanded, is_complete
 from nodevitals.checks.requests.runs import pair_tests
 from nodevitals.checks.ssh import remote
 from nodevitals.checks.ssh.pairs import Tests
+from nodevitals.checks.verdicts.findings import some
 from nodevitals.checks.verdicts.verdict import judge, to_repeat
 from nodevitals.commands.fabric.hub import (
     HUB_ONLY,
@@ -91,7 +92,7 @@ def add_to(subparsers: Subparsers) -> None:
     add("--rounds", type=int, metavar="N", help=rounds)
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="one JSON object")
-    output.add_argument("--csv", action="store_true", help="comma-separated, a line per pair")
+    output.add_argument("--csv", action="store_true", help="comma-separated, a line per test")
     parser.set_defaults(run=run, parser=parser)
 
 
@@ -133,7 +134,7 @@ def _with_lost(verdict: Verdict, lost: Mapping[str, str]) -> Verdict:
         verdict,
         outcome="unknown" if verdict.outcome == "ok" else verdict.outcome,
         reason=verdict.reason or "harness",
-        message=f"{verdict.message}; {len(lost)} nodes were not tested",
+        message=f"{verdict.message}; not tested: {some(list(lost))}",
         findings=(*verdict.findings, *findings),
     )
 
@@ -197,7 +198,9 @@ def _tested(
             remote.set_governors(request.nodes)
         results += tests.run_all(lambda done, total: progress("running", done, total))
         while repeats := to_repeat(check, results):
-            results += [tests.run(*repeat) for repeat in repeats]
+            for left, repeat in zip(range(len(repeats), 0, -1), repeats):
+                progress("running", len(results), len(results) + left)
+                results.append(tests.run(*repeat))
     finally:
         progress.end()
         if not options.no_governor:
