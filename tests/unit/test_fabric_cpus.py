@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from nodevitals.probes.fabric.node.cpus import (
 )
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools.process import ToolProcess
+from testbed.node import wait_until
 
 RDMA = TestSettings(tool="perftest", operation="write_bw", device="mlx5_1")
 
@@ -65,8 +65,7 @@ def test_a_tool_runs_on_the_cpus_of_its_device(tmp_path: Path) -> None:
     cpus = {own[-1]}
     assert near(tmp_path, f"{own[-1]},8000") == (cpus if len(own) > 1 else set())
     process = ToolProcess(["grep", "Cpus_allowed_list", "/proc/self/status"], cpus)
-    while process.status() is None:
-        time.sleep(0.01)
+    wait_until(lambda: process.status() is not None)
     assert process.text().split() == ["Cpus_allowed_list:", str(own[-1])]
     process.end()
     words = ["taskset", "-c", str(own[-1]), "grep"]
@@ -75,7 +74,6 @@ def test_a_tool_runs_on_the_cpus_of_its_device(tmp_path: Path) -> None:
 
 def test_cpus_that_are_gone_end_no_test() -> None:
     process = ToolProcess(["true"], {8000})
-    while process.status() is None:
-        time.sleep(0.01)
+    wait_until(lambda: process.status() is not None)
     assert process.status() == 0
     process.end()
