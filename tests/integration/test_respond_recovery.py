@@ -225,7 +225,7 @@ def test_a_unit_that_its_own_agent_reports_as_down(tmp_path: Path) -> None:
             found.prometheus.reported = set()
             await found.rounds(1200)
             await asyncio.sleep(0.1)
-            text = "its checks told nothing, tried again: ssh.service does not run on gpu-1"
+            text = "its checks gave no result, repeated: ssh.service does not run on gpu-1"
             assert (await newest(found)).reason == text
 
     run(steps())
@@ -245,7 +245,7 @@ def test_a_node_that_others_do_not_reach_does_not_return(tmp_path: Path) -> None
             isolation = await newest(found)
             assert isolation.state == "testing"
             assert isolation.reason == (
-                "its checks told nothing, tried again: of 7 other nodes, 7 do not reach gpu-1 "
+                "its checks gave no result, repeated: of 7 other nodes, 7 do not reach gpu-1 "
                 "(banner)"
             )
 

@@ -70,7 +70,7 @@ async def _repeat(check: Check, execution: Execution) -> None:
 
 async def _repetitions(check: Check, execution: Execution) -> Sequence[PlannedRun]:
     results = tuple(execution.results.values())
-    # In a thread: a verdict over 10,000 nodes takes most of a second.
+    # In a thread: a verdict over 10,000 nodes takes one or two seconds.
     return await asyncio.to_thread(planning.repetitions, check, results)
 
 

@@ -324,7 +324,7 @@ class Coordinator:
     ) -> None:
         results = sorted(results, key=lambda result: result.number)
         by = self._canceled.pop(check.id, None)
-        # In a thread: a verdict over 10,000 nodes takes most of a second.
+        # In a thread: a verdict over 10,000 nodes takes one or two seconds.
         check = await asyncio.to_thread(_judged, self._latest(check), results, isolation)
         verdict = check.verdict or Verdict(outcome="unknown")
         if by is not None:

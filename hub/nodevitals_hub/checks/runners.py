@@ -73,7 +73,7 @@ class Runner:
         return None
 
     def partial(self, identity: str) -> tuple[RunResult, ...]:
-        """What the runs of a check that are not done have measured so far, where they tell."""
+        """Results so far of the runs that are not done; none where the runner cannot tell."""
         del identity
         return ()
 

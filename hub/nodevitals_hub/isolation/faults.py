@@ -75,7 +75,7 @@ FULL_QUERY = " or ".join((*_DECIDING, *_RETURNING))
 
 def reported_query(faults: Sequence[str]) -> str:
     """The faults that other nodes must confirm, with the time of their alert, which has fired for
-    15 s; and the nodes with planned work, on which they are nobody's fault.
+    15 s; and the nodes with planned work, on which faults are expected.
     """
     names = f'{{{_ALERT_JOB}, alertstate="firing", drill="", fault=~"{"|".join(faults)}"}}'
     inside = 'ALERTS{job="", alertname="InsideFleetIncident", alertstate="firing"}'

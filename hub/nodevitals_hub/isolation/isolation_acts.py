@@ -124,7 +124,7 @@ def tested(isolation: Isolation, ok: bool, text: str, check: str, now: float) ->
 
 def not_tested(isolation: Isolation, text: str, _: float) -> Isolation:
     """The checks had no result for the node."""
-    reason = f"its checks told nothing, tried again: {text}"
+    reason = f"its checks gave no result, repeated: {text}"
     return replace(isolation, reason=reason) if isolation.state == "testing" else isolation
 
 
